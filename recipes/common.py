@@ -1,0 +1,114 @@
+"""What the recipes share: arguments, one-line errors, the run folder, the model path."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass, field, fields
+from enum import Enum
+from pathlib import Path
+from typing import Any
+
+import yaml
+from trl import ModelConfig, TrlParser
+
+from agent_envs.tasks import task_set
+from trl_plugins.tiny_base import tiny_base_path
+
+
+@dataclass
+class TaskArguments:
+    """Which tasks to train on and to hold out."""
+
+    env_id: str = field(default="NumberSearch-v0", metadata={"help": "A registered Gymnasium id."})
+    train_tasks: int | None = field(default=None, metadata={"help": "Size of the training set; unset, the env's own."})
+    test_tasks: int | None = field(default=None, metadata={"help": "Size of the held-out set; unset, the env's own."})
+    probe_tasks: int = field(default=8, metadata={"help": "Tasks probed before training, 8 rollouts each; 0 for none."})
+    final_eval_samples: int = field(default=100, metadata={"help": "Sampled games a task in the last evaluation."})
+
+
+@dataclass
+class ModelArguments(ModelConfig):
+    """TRL's model arguments, with LoRA on all linear layers by default."""
+
+    model_name_or_path: str | None = field(
+        default="tiny", metadata={"help": "A folder or hub id; 'tiny' is the embedded base model."}
+    )
+    dtype: str | None = field(default="float32", metadata={"help": "Weights' type: float32, bfloat16 or auto."})
+    use_peft: bool = field(default=True, metadata={"help": "Train a LoRA adapter; false trains all weights."})
+    lora_target_modules: list[str] | None = field(
+        default_factory=lambda: ["all-linear"], metadata={"help": "Modules LoRA adapts."}
+    )
+
+    def path(self) -> str:
+        return tiny_base_path() if self.model_name_or_path == "tiny" else str(self.model_name_or_path)
+
+
+def one_line_errors(main: Callable[[], None]) -> None:
+    """Run a recipe; a mistake of the user's becomes one line on stderr and exit code 2."""
+    try:
+        main()
+    except (ValueError, FileNotFoundError, FileExistsError, OSError) as error:
+        if isinstance(error, OSError) and error.filename is None and not isinstance(error, FileExistsError):
+            text = str(error).splitlines()[0]  # transformers reports an unknown model as OSError, in several lines
+        else:
+            text = " ".join(str(error).split())
+        print(f"error: {text}", file=sys.stderr)
+        sys.exit(2)
+
+
+def parse(*dataclasses: Any) -> tuple[Any, ...]:
+    """`--config FILE.yaml` plus overrides; a key that nothing knows is an error that names it."""
+    try:
+        return TrlParser(dataclasses).parse_args_and_config(fail_with_unknown_args=True)
+    except ValueError as error:
+        if "Unknown arguments from config file" in str(error):
+            keys = [
+                k for k in str(error).split("[", 1)[-1].split("]", 1)[0].replace("'", "").split(", ") if k[:2] == "--"
+            ]
+            raise ValueError(
+                f"the config file has unknown keys: {', '.join(keys)}; see --help for the known ones"
+            ) from None
+        raise
+
+
+def check_output(folder: Path, resume: Any) -> None:
+    """Never write over a run: a folder with something in it is refused unless the run is resumed."""
+    if not resume and folder.exists() and any(folder.iterdir()):
+        raise FileExistsError(
+            f"{folder} already holds a run; choose another --output_dir, delete it, or pass --resume_from_checkpoint"
+        )
+
+
+def save_config(folder: Path, *arguments: Any) -> None:
+    """config.yaml: what the run was given, YAML and overrides together, fit for `--config`; config_full.json: every
+    argument as it was resolved."""
+    named = {f.name: getattr(group, f.name) for group in arguments for f in fields(group)}
+    values = json.loads(json.dumps(named, default=lambda v: v.value if isinstance(v, Enum) else str(v)))
+    given = {key: values[key] for key in _given_keys() if key in values} | {"output_dir": str(folder)}
+    (folder / "config.yaml").write_text(yaml.safe_dump(given, sort_keys=True))
+    (folder / "config_full.json").write_text(json.dumps(values, indent=1, sort_keys=True) + "\n")
+
+
+def _given_keys() -> list[str]:
+    """The names set by the YAML file and on the command line."""
+    words = sys.argv[1:]
+    keys = [w[2:].split("=", 1)[0] for w in words if w.startswith("--")]
+    if "--config" in words:
+        keys += list(yaml.safe_load(Path(words[words.index("--config") + 1]).read_text()))
+    return sorted(set(keys) - {"config"})
+
+
+def task_sets(arguments: TaskArguments) -> tuple[Any, Any]:
+    """Training and held-out tasks of the run."""
+    import gymnasium
+
+    if arguments.env_id.split(":")[-1] not in gymnasium.registry and ":" not in arguments.env_id:
+        near = ", ".join(sorted(i for i in gymnasium.registry if i[:6] == arguments.env_id[:6])[:5])
+        hint = f"; near it: {near}" if near else ""
+        raise ValueError(f"env_id={arguments.env_id!r} is not a registered environment{hint}")
+    return (
+        task_set(arguments.env_id, "train", arguments.train_tasks),
+        task_set(arguments.env_id, "test", arguments.test_tasks),
+    )

@@ -1,0 +1,104 @@
+"""Training arguments: TRL's GRPOConfig and what a multi-turn run adds to it."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, field
+
+from peft import LoraConfig
+from trl import GRPOConfig
+
+from trl_plugins.weights import NORMALISERS
+
+
+def default_lora() -> LoraConfig:
+    """LoRA on all linear layers but the head (rank 16, alpha 32)."""
+    return LoraConfig(r=16, lora_alpha=32, lora_dropout=0.0, target_modules="all-linear", task_type="CAUSAL_LM")
+
+
+@dataclass
+class MultiTurnGRPOConfig(GRPOConfig):
+    """GRPOConfig for episodes of several turns.
+
+    `max_completion_length` is not set by hand: it is max_turns x max_turn_tokens, the most tokens a policy can sample
+    in an episode, and Dr. GRPO's constant. `loss_type` follows from `advantage` unless given.
+
+    Raises:
+        ValueError: an unknown method, sizes that do not fit together; each message names the remedy.
+    """
+
+    advantage: str = field(
+        default="dr_grpo", metadata={"help": "The method, by its weight: dr_grpo, grpo, group_mean or reinforce."}
+    )
+    grpo_std: str = field(
+        default="sample", metadata={"help": "Standard deviation of advantage grpo: sample (as TRL) or population."}
+    )
+    max_turns: int = field(default=8, metadata={"help": "Most turns an episode; one still running is truncated."})
+    max_turn_tokens: int = field(default=64, metadata={"help": "Most tokens the policy may sample in one turn."})
+    max_completion_length: int | None = field(
+        default=None, metadata={"help": "Derived: max_turns x max_turn_tokens. Leave it unset."}
+    )
+    loss_type: str | None = field(  # type: ignore[assignment]
+        default=None, metadata={"help": "TRL's loss type. Unset, it follows from `advantage`."}
+    )
+    learning_rate: float = field(default=1e-4, metadata={"help": "Suits LoRA; full fine-tuning wants a tenth of it."})
+    system_prompt: str | None = field(default=None, metadata={"help": "Put before an episode's first observation."})
+    reply_role: str = field(default="user", metadata={"help": "Role in which the environment answers: user or tool."})
+    chat_template: str | None = field(
+        default=None, metadata={"help": "A jinja file, or 'chatml', in place of the tokenizer's own template."}
+    )
+    entropy_bonus: float = field(
+        default=0.0,
+        metadata={"help": "Bonus on the entropy of each sampled token, with the loss's own normaliser; fades to 0."},
+    )
+    entropy_bonus_until: float = field(
+        default=0.8, metadata={"help": "Share of training after which the entropy bonus has faded to 0."}
+    )
+    max_failed_share: float = field(
+        default=0.5, metadata={"help": "Stop when more than this share of a batch's environments raise."}
+    )
+    eval_samples: int = field(default=16, metadata={"help": "Sampled games a task in evaluate(); one more is greedy."})
+    eval_seed: int = field(default=20_000, metadata={"help": "Seed of evaluate()'s sampling, the same each time."})
+
+    def __post_init__(self) -> None:
+        if self.advantage not in NORMALISERS:
+            raise ValueError(f"advantage={self.advantage!r} is unknown; use one of {', '.join(NORMALISERS)}")
+        _one_of("grpo_std", self.grpo_std, ("sample", "population"))
+        _one_of("reply_role", self.reply_role, ("user", "tool"))
+        for name in ("max_turns", "max_turn_tokens", "eval_samples"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name}={getattr(self, name)} must be at least 1")
+        for name in ("max_failed_share", "entropy_bonus_until"):
+            if not 0 <= getattr(self, name) <= 1:
+                raise ValueError(f"{name}={getattr(self, name)} is a share, so between 0 and 1")
+        most = self.max_turns * self.max_turn_tokens
+        if self.max_completion_length not in (None, most):
+            raise ValueError(
+                f"max_completion_length={self.max_completion_length} is derived as max_turns x max_turn_tokens = "
+                f"{most}; leave it unset and set those two"
+            )
+        self.max_completion_length = most
+        if self.loss_type is None:
+            self.loss_type = "grpo" if NORMALISERS[self.advantage] == "own_length" else "dr_grpo"
+        if self.repetition_penalty != 1.0:
+            raise ValueError("repetition_penalty is not offered in multi-turn rollouts; leave it at 1.0")
+        if self.num_generations_eval is None:
+            self.num_generations_eval = 1  # evaluate() plays its own games; TRL's size checks then always pass
+        self._check_groups()
+        super().__post_init__()
+
+    def _check_groups(self) -> None:
+        """TRL checks this too, without saying what to do."""
+        steps = self.steps_per_generation or self.gradient_accumulation_steps
+        local = self.per_device_train_batch_size * steps
+        batch = self.generation_batch_size or local * int(os.environ.get("WORLD_SIZE", "1"))
+        if self.num_generations > 1 and batch % self.num_generations:
+            raise ValueError(
+                f"num_generations={self.num_generations} does not divide the {batch} episodes generated at a time "
+                "(per_device_train_batch_size x processes x steps_per_generation); make one a multiple of the other"
+            )
+
+
+def _one_of(name: str, value: str, allowed: tuple[str, ...]) -> None:
+    if value not in allowed:
+        raise ValueError(f"{name}={value!r} is unknown; use one of {', '.join(allowed)}")

@@ -1,0 +1,113 @@
+"""Make the embedded base from nothing: corpus, tokenizer, training, check.
+
+`python -m trl_plugins.tiny_base --output runs/tiny_base` writes a model folder, the loss curve and what was measured;
+`--output` of the package's own folder (the default is a run folder) replaces the shipped one.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import time
+from itertools import islice
+from pathlib import Path
+
+import torch
+from tqdm import tqdm
+from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
+
+from trl_plugins.tiny_base.corpus import TOP, dialogues
+from trl_plugins.tiny_base.tokenizer import train_tokenizer
+
+BATCH = 96  # dialogues a step
+PEAK_LR = 3e-3
+
+
+def build_model(tokenizer: PreTrainedTokenizerFast, width: int, layers: int) -> LlamaForCausalLM:
+    """A Llama-type model with an untied head: number embeddings and number logits are then free to differ."""
+    config = LlamaConfig(
+        vocab_size=len(tokenizer),
+        hidden_size=width,
+        intermediate_size=3 * width,
+        num_hidden_layers=layers,
+        num_attention_heads=4,
+        num_key_value_heads=4,
+        max_position_embeddings=4096,
+        tie_word_embeddings=False,
+        pad_token_id=tokenizer.pad_token_id,
+        bos_token_id=None,
+        eos_token_id=tokenizer.eos_token_id,
+    )
+    return LlamaForCausalLM(config)
+
+
+def batch_of(tokenizer: PreTrainedTokenizerFast, conversations: list[list[dict[str, str]]]) -> dict[str, torch.Tensor]:
+    """Ids, mask and labels (B, T), right-padded; only the assistant's tokens, its end token too, are labels."""
+    user, assistant, end = (tokenizer.convert_tokens_to_ids(t) for t in ("<|user|>", "<|assistant|>", "<|end|>"))
+    rows, label_rows = [], []
+    contents = tokenizer([m["content"] for c in conversations for m in c], add_special_tokens=False)["input_ids"]
+    pieces = iter(contents)
+    for conversation in conversations:
+        ids: list[int] = []
+        labels: list[int] = []
+        for message in conversation:
+            said, speaks = next(pieces), message["role"] == "assistant"
+            ids += [assistant if speaks else user, *said, end]
+            labels += [-100, *(said if speaks else [-100] * len(said)), end if speaks else -100]
+        rows.append(ids)
+        label_rows.append(labels)
+    length = max(map(len, rows))
+    return {
+        "input_ids": torch.tensor([r + [tokenizer.pad_token_id] * (length - len(r)) for r in rows]),
+        "attention_mask": torch.tensor([[1] * len(r) + [0] * (length - len(r)) for r in rows]),
+        "labels": torch.tensor([r + [-100] * (length - len(r)) for r in label_rows]),
+    }
+
+
+def train(output: Path, steps: int, width: int, layers: int, vocab_size: int, seed: int) -> None:
+    torch.manual_seed(seed)
+    texts = [m["content"] for c in islice(dialogues(seed + 1), 20_000) for m in c]
+    tokenizer = train_tokenizer(texts, TOP, vocab_size)
+    model = build_model(tokenizer, width, layers)
+    parameters = sum(p.numel() for p in model.parameters())
+    print(f"{parameters:,} parameters, {len(tokenizer)} tokens, {steps} steps of {BATCH} dialogues")
+    optimizer = torch.optim.AdamW(model.parameters(), lr=PEAK_LR, betas=(0.9, 0.98), weight_decay=0.01)
+    schedule = torch.optim.lr_scheduler.OneCycleLR(
+        optimizer, PEAK_LR, total_steps=steps, pct_start=0.05, final_div_factor=100
+    )
+    stream = dialogues(seed)
+    curve, started, bar = [], time.time(), tqdm(range(steps), desc="training the base")
+    for step in bar:
+        loss = model(**batch_of(tokenizer, list(islice(stream, BATCH)))).loss
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+        schedule.step()
+        optimizer.zero_grad()
+        if step % 20 == 0 or step == steps - 1:
+            curve.append({"step": step, "loss": round(loss.item(), 4), "seconds": round(time.time() - started, 1)})
+            bar.set_postfix(loss=f"{loss.item():.3f}")
+    output.mkdir(parents=True, exist_ok=True)
+    model.generation_config.eos_token_id = tokenizer.eos_token_id
+    model.generation_config.pad_token_id = tokenizer.pad_token_id
+    model.save_pretrained(output / "model")
+    tokenizer.save_pretrained(output / "model")
+    (output / "loss.jsonl").write_text("".join(json.dumps(row) + "\n" for row in curve))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--output", type=Path, default=Path("runs/tiny_base"))
+    parser.add_argument("--steps", type=int, default=3000)
+    parser.add_argument("--width", type=int, default=128)
+    parser.add_argument("--layers", type=int, default=3)
+    parser.add_argument("--vocab_size", type=int, default=640)
+    parser.add_argument("--seed", type=int, default=0)
+    arguments = parser.parse_args()
+    if (arguments.output / "model").exists():
+        parser.error(f"{arguments.output / 'model'} exists; give another --output")
+    train(**vars(arguments))
+
+
+if __name__ == "__main__":
+    main()

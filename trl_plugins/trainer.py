@@ -1,0 +1,400 @@
+"""MultiTurnGRPOTrainer: TRL's GRPOTrainer over Gymnasium text environments. The only file that touches TRL's internals.
+
+One step: dataset row {env_id, seed, options} -> TRL repeats it G times -> each environment is reset with the row's own
+seed and options, so a group is one task instance -> `collect_rollouts` -> TRL pads and logs -> `weights.py` on the
+returns of all processes replaces TRL's advantages -> TRL's loss.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import statistics
+from collections.abc import Sequence
+from typing import Any, Literal
+
+import gymnasium
+import numpy as np
+import torch
+from accelerate.utils import gather_object
+from datasets import Dataset, IterableDataset
+from peft import PeftConfig
+from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedTokenizerBase
+from trl import GRPOTrainer
+
+from agent_envs.tasks import Task, TaskSet
+from trl_plugins.chat import Chat, end_token_ids, load_chat_template
+from trl_plugins.config import MultiTurnGRPOConfig, default_lora
+from trl_plugins.policies import TransformersPolicy, VLLMPolicy
+from trl_plugins.rollout import EnvFn, EnvPool, Policy, Trajectory, collect_rollouts
+from trl_plugins.weights import NORMALISERS, trajectory_weights, zero_variance_share
+
+
+def row_task(row: dict[str, Any]) -> Task:
+    """The task of a dataset row: `env_id`, `seed`, and `options` as JSON text or a dict (both may be left out)."""
+    options = row.get("options") or {}
+    options = json.loads(options) if isinstance(options, str) else dict(options)
+    return Task(row.get("env_id") or "", int(row["seed"]), options, float(row.get("difficulty") or 0.0))
+
+
+def episode_return(episode_return: list[float | None], **_: Any) -> list[float | None]:
+    """TRL's reward function: the returns that the rollout already knows (None where the environment failed)."""
+    return episode_return
+
+
+class MultiTurnGRPOTrainer(GRPOTrainer):
+    """GRPOTrainer whose completions are whole episodes in Gymnasium text environments.
+
+    Args:
+        model: a path, a hub id, or a loaded causal language model.
+        args: the training arguments.
+        train_dataset: rows `env_id`, `seed`, `options` (JSON text); or a `TaskSet`.
+        eval_dataset: the same, the fixed held-out tasks that `evaluate()` plays.
+        env_fn: makes the environment for every row; left out, each row's `env_id` is made by `gymnasium.make`.
+        processing_class: the tokenizer; left out, the model's own.
+        peft_config: "lora" (default) for LoRA on all linear layers, any PEFT config, or None for full fine-tuning.
+        **kwargs: passed on to GRPOTrainer (callbacks, optimizers, quantization_config).
+
+    Attributes:
+        last_trajectories: this process's trajectories of the latest training rollout, in TRL's row order.
+
+    Raises:
+        ValueError: before any compute is spent: an unknown environment id, a tokenizer without a usable chat template,
+            max_turns below what an environment needs, nothing to train.
+    """
+
+    _tag_names = ["trl", "grpo", "multi-turn"]  # noqa: RUF012
+    args: MultiTurnGRPOConfig  # type: ignore[assignment]
+    model: Any
+    num_generations: int
+
+    def __init__(
+        self,
+        model: Any,
+        args: MultiTurnGRPOConfig,
+        train_dataset: Dataset | IterableDataset | TaskSet,
+        eval_dataset: Dataset | TaskSet | None = None,
+        env_fn: EnvFn | None = None,
+        processing_class: PreTrainedTokenizerBase | None = None,
+        peft_config: PeftConfig | Literal["lora"] | None = "lora",
+        **kwargs: Any,
+    ) -> None:
+        self.env_pool = EnvPool(env_fn)
+        self.last_trajectories: list[Trajectory] = []
+        self._rows: list[dict[str, Any]] = []
+        self._rollouts_at: tuple[int, int] = (-1, 0)
+        train_dataset, eval_dataset = _as_dataset(train_dataset), _as_dataset(eval_dataset)
+        if isinstance(train_dataset, Dataset):
+            check_environments(train_dataset, env_fn, args.max_turns)
+        if isinstance(model, str):
+            processing_class = processing_class or AutoTokenizer.from_pretrained(model)
+            model = AutoModelForCausalLM.from_pretrained(model, **(args.model_init_kwargs or {}))
+            args.model_init_kwargs = None
+        tokenizer = processing_class or AutoTokenizer.from_pretrained(model.config._name_or_path)
+        if args.chat_template is not None:
+            tokenizer.chat_template = load_chat_template(args.chat_template)
+        ends = end_token_ids(tokenizer, model.generation_config)
+        self.chat = Chat(tokenizer, ends, args.reply_role, args.chat_template_kwargs)  # type: ignore[arg-type]
+        if peft_config == "lora":
+            peft_config = None if hasattr(model, "peft_config") else default_lora()
+        super().__init__(
+            model=model,
+            reward_funcs=[episode_return],
+            args=args,
+            train_dataset=self._with_prompts(train_dataset, args),
+            eval_dataset=self._with_prompts(eval_dataset, args),
+            processing_class=tokenizer,
+            peft_config=peft_config,
+            rollout_func=self._play_rows,
+            **kwargs,
+        )
+        if not any(p.requires_grad for p in self.model.parameters()):
+            raise ValueError(
+                "the model has no trainable parameter (a PeftModel loaded for inference?); load it with "
+                "is_trainable=True, or pass peft_config"
+            )
+        # The divisor of TRL's "dr_grpo" loss: Dr. GRPO's constant, or 1 for methods that divide by nothing.
+        self.max_completion_length = 1 if NORMALISERS[args.advantage] == "none" else args.max_completion_length
+        text_config = self.model.config.get_text_config()
+        self._max_context = getattr(text_config, "max_position_embeddings", None)
+        self._entropies: torch.Tensor | None = None
+
+    # --- Rows and rollouts -------------------------------------------------------------------------------------------
+
+    def _with_prompts(self, dataset: Any, args: MultiTurnGRPOConfig) -> Any:
+        """Add what the policy will first see as TRL's `prompt` column."""
+        if dataset is None:
+            return None
+
+        def prompt(row: dict[str, Any]) -> dict[str, Any]:
+            task = row_task(row)
+            observation, _ = self.env_pool.lend()(task.env_id).reset(seed=task.seed, options=dict(task.options))
+            return {"prompt": self.chat.opening_messages(observation, args.system_prompt)}
+
+        if isinstance(dataset, Dataset):  # not `map`: it would hash and cache a closure over environments
+            return Dataset.from_list([{**row, **prompt(row)} for row in dataset])  # type: ignore[dict-item]
+        return dataset.map(prompt)
+
+    def _policy(self, temperature: float) -> Policy:
+        if self.use_vllm:
+            if self.vllm_mode == "server" and self.accelerator.num_processes > 1:
+                raise ValueError("vllm_mode='server' with several processes is not offered: turns differ between them")
+            return VLLMPolicy(self.vllm_generation, self.eos_token_ids, self.args.max_turn_tokens)
+        return TransformersPolicy(
+            self.accelerator.unwrap_model(self.model_wrapped),
+            self.eos_token_ids,
+            self.args.max_turn_tokens,
+            temperature=temperature,
+            top_k=self.top_k,
+            top_p=self.top_p,
+            min_p=self.min_p,
+        )
+
+    def play(self, tasks: Sequence[Task], seed: int, temperature: float | None = None) -> list[Trajectory]:
+        """Play one episode of each task with the present policy; `temperature` 0 is greedy, None the training one.
+
+        No global random generator is touched, and the model's mode is left as it was.
+        """
+        with self.accelerator.autocast():
+            return collect_rollouts(
+                tasks,
+                self.env_pool.lend(),
+                self._policy(self.temperature if temperature is None else temperature),
+                self.chat,
+                max_turns=self.args.max_turns,
+                seed=seed,
+                system_prompt=self.args.system_prompt,
+                max_context=self._max_context,
+                max_failed_share=self.args.max_failed_share,
+            )
+
+    def _rollout_seed(self) -> int:
+        """A seed of its own for each rollout, from the step alone, so that a resumed run samples what it would have."""
+        step, count = self.state.global_step, 0
+        if self._rollouts_at[0] == step:
+            count = self._rollouts_at[1] + 1
+        self._rollouts_at = (step, count)
+        return derive_seed(self.args.seed, step, count, self.accelerator.process_index)
+
+    def _play_rows(self, prompts: list[Any], trainer: Any) -> dict[str, Any]:
+        """TRL's rollout_func: one episode for each row kept by `_generate_and_score_completions`."""
+        trajectories = self.play([row_task(row) for row in self._rows], self._rollout_seed())
+        self.last_trajectories = trajectories
+        for trajectory in trajectories:
+            if trajectory.failed:
+                task = trajectory.task
+                message = f"environment failed: {task.env_id} seed {task.seed} options {task.options}"
+                self.accelerator.print(f"{message}: {trajectory.error!r}")
+        return tokens_for_trl(trajectories, self.eos_token_ids[0])
+
+    def _generate_and_score_completions(self, inputs: list[dict[str, Any]]) -> dict[str, Any]:
+        self._rows = inputs
+        output = super()._generate_and_score_completions(inputs)
+        trajectories, device = self.last_trajectories, self.accelerator.device
+        keys = gather_object([(t.task.env_id, t.task.seed, json.dumps(t.task.options)) for t in trajectories])
+        check_groups(keys, self.num_generations)
+        local = torch.tensor([t.total_return for t in trajectories], dtype=torch.float32, device=device)
+        returns = self.accelerator.gather(local)
+        weights = trajectory_weights(self.args.advantage, returns, self.num_generations, self.args.grpo_std)
+        mine = slice(self.accelerator.process_index * len(local), (self.accelerator.process_index + 1) * len(local))
+        output["advantages"] = weights[mine]
+        self._log_rollout(trajectories, returns, weights)
+        return output
+
+    def _log_rollout(self, trajectories: list[Trajectory], returns: torch.Tensor, weights: torch.Tensor) -> None:
+        log = self._metrics["train"]
+        for name, value in summarise(gather_object([_facts(t) for t in trajectories])).items():
+            log[name].append(value)
+        log["zero_variance_share"].append(zero_variance_share(returns, self.num_generations))
+        log["mean_abs_weight"].append(weights.abs().mean().item())
+        if self.is_world_process_zero():  # TRL filled this log with its own advantages
+            self._logs["advantages"].clear()
+            self._logs["advantages"].extend(weights.tolist())
+
+    # --- Loss --------------------------------------------------------------------------------------------------------
+
+    def _get_per_token_logps_and_entropies(self, *args: Any, **kwargs: Any) -> Any:
+        result = super()._get_per_token_logps_and_entropies(*args, **kwargs)
+        if kwargs.get("compute_entropy"):
+            self._entropies = result[1]
+        return result
+
+    def _compute_loss(self, model: Any, inputs: dict[str, Any]) -> torch.Tensor:
+        rows = len(inputs["completion_ids"])
+        inputs = self._rows_that_pull(inputs)
+        # TRL's loss is a mean over the rows it sees; the share keeps it the mean over all.
+        return self._loss_with_bonus(model, inputs) * (len(inputs["completion_ids"]) / rows)
+
+    def _rows_that_pull(self, inputs: dict[str, Any]) -> dict[str, Any]:
+        """Leave out rows of weight 0 (tied groups, mostly): they have no policy gradient, and late in training they
+        are most of the batch. Only where that is exact: a loss that averages over rows, no KL term, one process (TRL
+        gathers per-row metrics, whose sizes must agree between processes)."""
+        exact = self.loss_type in ("dr_grpo", "grpo") and self.beta == 0.0 and self.accelerator.num_processes == 1
+        weights = inputs["advantages"]
+        pulls = (weights if weights.dim() == 1 else weights.abs().amax(-1)) != 0
+        if not exact or not self.model.training or bool(pulls.all()):
+            return inputs
+        if not bool(pulls.any()):
+            pulls[0] = True  # a graph to go backward through, with gradient 0
+        rows = len(pulls)
+        return {
+            key: value[pulls] if isinstance(value, torch.Tensor) and value.shape[:1] == (rows,) else value
+            for key, value in inputs.items()
+        }
+
+    def _loss_with_bonus(self, model: Any, inputs: dict[str, Any]) -> torch.Tensor:
+        loss = super()._compute_loss(model, inputs)
+        bonus = self.entropy_bonus_now()
+        if bonus == 0.0:
+            return loss
+        assert self._entropies is not None
+        mask = inputs["completion_mask"] * inputs["tool_mask"]
+        entropy = (self._entropies * mask).sum(-1)
+        # TRL's own entropy_coef is a mean over each micro-batch's tokens; this one keeps the policy loss's normaliser,
+        # so that the sum does not depend on how a batch is split.
+        own_length = NORMALISERS[self.args.advantage] == "own_length"
+        divisor = mask.sum(-1).clamp(min=1) if own_length else self.max_completion_length
+        return loss - bonus * (entropy / divisor).mean() / self.current_gradient_accumulation_steps
+
+    def entropy_bonus_now(self) -> float:
+        """`entropy_bonus`, fading linearly to 0 at `entropy_bonus_until` of the run's steps. It acts on the rows of the
+        update, so a task that is solved every time (a tied group) is left in peace."""
+        end = self.args.entropy_bonus_until * max(self.state.max_steps, 1)
+        return self.args.entropy_bonus * max(0.0, 1.0 - self.state.global_step / end) if end else 0.0
+
+    # --- Evaluation --------------------------------------------------------------------------------------------------
+
+    def evaluate(
+        self, eval_dataset: Any = None, ignore_keys: Any = None, metric_key_prefix: str = "eval"
+    ) -> dict[str, float]:
+        """Play the held-out tasks: once greedily, and `eval_samples` times each at the training temperature.
+
+        Training goes on bit-identically: sampling has a generator of its own (seed `eval_seed`).
+
+        Returns:
+            success_greedy, success_sampled and its standard error, return_sampled, turns, invalid_share, cut_share,
+            games_sampled, each behind `metric_key_prefix`.
+        """
+        dataset = (
+            self.eval_dataset if eval_dataset is None else self._with_prompts(_as_dataset(eval_dataset), self.args)
+        )
+        if dataset is None:
+            raise ValueError("evaluate() needs an eval_dataset: pass one here or to the trainer")
+        tasks = [row_task(row) for row in dataset]  # type: ignore[union-attr]
+        sampled = self._evaluate_games([t for t in tasks for _ in range(self.args.eval_samples)], None)
+        summary = summarise(sampled)
+        metrics = {f"{name}_sampled": summary[name] for name in ("success", "return")}
+        metrics["success_sampled_stderr"] = math.sqrt(
+            summary["success"] * (1 - summary["success"]) / max(len(sampled), 1)
+        )
+        metrics |= {name: summary[name] for name in ("turns", "invalid_share", "cut_share", "failed_share")}
+        metrics["games_sampled"] = len(sampled)
+        if not self.use_vllm:
+            metrics["success_greedy"] = summarise(self._evaluate_games(tasks, 0.0))["success"]
+        metrics = {f"{metric_key_prefix}_{name}": float(value) for name, value in metrics.items()}
+        was_training = self.model.training
+        self.model.eval()  # TRL's log() reads the mode: an evaluation must not flush the training metrics
+        try:
+            self.log(metrics)
+            self.control = self.callback_handler.on_evaluate(self.args, self.state, self.control, metrics)
+        finally:
+            self.model.train(was_training)
+        return metrics
+
+    def _evaluate_games(self, tasks: list[Task], temperature: float | None) -> list[dict[str, float]]:
+        """One game of each task, shared out over the processes; the facts of all of them."""
+        index, count = self.accelerator.process_index, self.accelerator.num_processes
+        mine = tasks[index::count]
+        seed = derive_seed(self.args.eval_seed, 0, 0, index)
+        trajectories = self.play(mine, seed, temperature) if mine else []
+        return gather_object([_facts(t) for t in trajectories])
+
+
+# --- Small parts -----------------------------------------------------------------------------------------------------
+
+
+def tokens_for_trl(trajectories: Sequence[Trajectory], end_id: int) -> dict[str, list[Any]]:
+    """Trajectories as TRL's rollout output. TRL pads a short mask with 1 and breaks on an empty completion: both are
+    ruled out here (an episode without a turn, whose environment failed at once, becomes one unsampled end token)."""
+    output: dict[str, list[Any]] = {"prompt_ids": [], "completion_ids": [], "env_mask": [], "logprobs": []}
+    output["episode_return"] = [None if t.failed else t.total_return for t in trajectories]
+    for trajectory in trajectories:
+        ids, mask, logprobs = trajectory.completion_ids, trajectory.env_mask, trajectory.logprobs
+        if not len(ids) == len(mask) == len(logprobs):
+            raise RuntimeError(f"{trajectory.task}: {len(ids)} tokens, {len(mask)} mask, {len(logprobs)} logprobs")
+        if not ids:
+            ids, mask, logprobs = [end_id], [0], [0.0]
+        output["prompt_ids"].append(trajectory.prompt_ids)
+        output["completion_ids"].append(ids)
+        output["env_mask"].append(mask)
+        output["logprobs"].append(logprobs)
+    return output
+
+
+def check_groups(keys: Sequence[Any], group_size: int) -> None:
+    """A group is one task instance: the same environment id, seed and options. Anything else is an error."""
+    for start in range(0, len(keys), group_size):
+        group = keys[start : start + group_size]
+        if len(group) != group_size or any(key != group[0] for key in group):
+            raise RuntimeError(
+                f"rows {start}..{start + group_size - 1} are not one task instance: {sorted(set(group))}"
+            )
+
+
+def check_environments(dataset: Dataset, env_fn: EnvFn | None, max_turns: int) -> None:
+    """Every environment id exists and can end within `max_turns`; one line says which does not."""
+    if env_fn is None and "env_id" not in dataset.column_names:
+        raise ValueError("the dataset has no `env_id` column; add one, or pass env_fn")
+    env_ids = sorted(set(dataset["env_id"])) if env_fn is None else [""]
+    for env_id in env_ids:
+        try:
+            env = env_fn() if env_fn else gymnasium.make(env_id, disable_env_checker=True)
+        except gymnasium.error.Error as error:
+            raise ValueError(
+                f"environment id {env_id!r} is not registered ({error}); import its package first, or fix the id"
+            ) from error
+        needed = getattr(env.unwrapped, "max_turns", None) or getattr(env.spec, "max_episode_steps", None)
+        if needed is not None and needed > max_turns:
+            name = env_id or type(env.unwrapped).__name__
+            raise ValueError(f"max_turns={max_turns} cuts {name} short, whose episodes last up to {needed}; raise it")
+
+
+def derive_seed(*parts: int) -> int:
+    """One 63-bit seed from several numbers."""
+    low, high = np.random.SeedSequence([part & 0xFFFFFFFF for part in parts]).generate_state(2)
+    return (int(low) << 31) ^ int(high)
+
+
+def _facts(trajectory: Trajectory) -> dict[str, float]:
+    turns = trajectory.turns
+    return {
+        "return": trajectory.total_return,
+        "success": float(trajectory.is_success and not trajectory.failed),
+        "failed": float(trajectory.failed),
+        "turns": len(turns),
+        "invalid": sum(turn.invalid for turn in turns),
+        "cut": sum(turn.finish == "length" for turn in turns),
+    }
+
+
+def summarise(facts: Sequence[dict[str, float]]) -> dict[str, float]:
+    """Means over episodes: success, return, turns, failed_share (failed ones count in that alone), and over turns:
+    invalid_share (no action found in the reply) and cut_share (cut by the token cap)."""
+    sound = [f for f in facts if not f["failed"]]
+    turns = max(sum(f["turns"] for f in sound), 1)
+
+    def mean(name: str) -> float:
+        return statistics.fmean(f[name] for f in sound) if sound else math.nan
+
+    return {
+        "success": mean("success"),
+        "return": mean("return"),
+        "turns": mean("turns"),
+        "invalid_share": sum(f["invalid"] for f in sound) / turns,
+        "cut_share": sum(f["cut"] for f in sound) / turns,
+        "failed_share": sum(f["failed"] for f in facts) / max(len(facts), 1),
+    }
+
+
+def _as_dataset(dataset: Any) -> Any:
+    return Dataset.from_list(dataset.rows()) if isinstance(dataset, TaskSet) else dataset

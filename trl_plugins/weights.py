@@ -1,0 +1,94 @@
+"""Returns to weights: every method is the weight it puts on the log-probability of the tokens the policy sampled.
+
+The policy gradient is the SFT gradient times a weight. Each function here takes the returns of N trajectories, groups
+in rows of `group_size`, and gives N weights; a trajectory whose environment failed has return NaN, counts in no
+statistic and gets weight 0. What the loss divides by (a token constant, the response's own length, nothing) is the
+method's second half and stands in `NORMALISERS`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Literal, get_args
+
+import torch
+
+Advantage = Literal["dr_grpo", "grpo", "group_mean", "reinforce"]
+Normaliser = Literal["constant", "own_length", "none"]
+StdKind = Literal["sample", "population"]
+
+NORMALISERS: dict[str, Normaliser] = {
+    "dr_grpo": "constant",
+    "grpo": "own_length",
+    "group_mean": "none",
+    "reinforce": "none",
+}
+"""What a trajectory's summed loss is divided by: the constant C = max_turns x max_turn_tokens, its own number of
+sampled tokens, or nothing."""
+
+
+def reinforce(returns: torch.Tensor) -> torch.Tensor:
+    """w = R (Williams 1992). returns (N,) -> (N,)."""
+    return returns.nan_to_num(0.0)
+
+
+def group_mean(returns: torch.Tensor, group_size: int) -> torch.Tensor:
+    """w = R - mean of the group. returns (N,) -> (N,); a group whose returns are all equal gets exactly 0."""
+    groups = _groups(returns, group_size)
+    centred = groups - groups.nanmean(dim=1, keepdim=True)
+    return centred.masked_fill(_tied(groups), 0.0).nan_to_num(0.0).flatten()
+
+
+def dr_grpo(returns: torch.Tensor, group_size: int) -> torch.Tensor:
+    """w = R - mean of the group; the loss then divides by one constant for all (Dr. GRPO, Liu et al. 2025, eq. 1)."""
+    return group_mean(returns, group_size)
+
+
+def grpo(returns: torch.Tensor, group_size: int, std: StdKind = "sample", eps: float = 1e-4) -> torch.Tensor:
+    """w = (R - mean) / (std + eps) within the group (GRPO, Shao et al. 2024, section 4.1). returns (N,) -> (N,).
+
+    `std="sample"` divides squares by n - 1 as TRL does, `"population"` by n; `eps` is TRL's 1e-4.
+    """
+    groups = _groups(returns, group_size)
+    valid = ~groups.isnan()
+    centred = group_mean(returns, group_size).view_as(groups)
+    count = valid.sum(dim=1, keepdim=True) - (1 if std == "sample" else 0)
+    deviation = (centred.square().sum(dim=1, keepdim=True) / count.clamp(min=1)).sqrt()
+    return (centred / (deviation + eps)).flatten()
+
+
+def trajectory_weights(
+    advantage: Advantage, returns: torch.Tensor, group_size: int, std: StdKind = "sample"
+) -> torch.Tensor:
+    """The weights (N,) of the method named `advantage`.
+
+    Raises:
+        ValueError: an unknown method, or returns that do not fill whole groups.
+    """
+    methods: dict[str, Callable[[], torch.Tensor]] = {
+        "reinforce": lambda: reinforce(returns),
+        "group_mean": lambda: group_mean(returns, group_size),
+        "dr_grpo": lambda: dr_grpo(returns, group_size),
+        "grpo": lambda: grpo(returns, group_size, std),
+    }
+    if advantage not in methods:
+        raise ValueError(f"advantage={advantage!r} is unknown; use one of {', '.join(get_args(Advantage))}")
+    return methods[advantage]()
+
+
+def zero_variance_share(returns: torch.Tensor, group_size: int) -> float:
+    """Share of groups whose returns are all equal, which give no gradient at all."""
+    return _tied(_groups(returns, group_size)).float().mean().item()
+
+
+def _groups(returns: torch.Tensor, group_size: int) -> torch.Tensor:
+    if returns.numel() % group_size:
+        raise ValueError(f"{returns.numel()} returns do not fill groups of {group_size}")
+    return returns.view(-1, group_size)
+
+
+def _tied(groups: torch.Tensor) -> torch.Tensor:
+    """(groups, 1) bool: all returns that count are equal (compared as they are: a mean would leave a residue)."""
+    low = groups.nan_to_num(torch.inf).amin(dim=1, keepdim=True)
+    high = groups.nan_to_num(-torch.inf).amax(dim=1, keepdim=True)
+    return low >= high
