@@ -109,9 +109,9 @@ class NumberSearchEnv(TextEnv):
 
     Reset options: `target`, and `low`, `high`, `max_guesses` for this episode alone.
 
-    info: `target`, `guess` (int or None), `is_success`, `parse_error` (None, "no_guess", "ambiguous",
-    "unfinished_thought" or "out_of_range"), `range` (smallest and largest number the answers still allow), `value`
-    (success rate from here under optimal play; 0 once the episode is over), `guesses_left`.
+    info: `target`, `guess` (int; only where the reply held one), `is_success`, `parse_error` (None, "no_guess",
+    "ambiguous", "unfinished_thought" or "out_of_range"), `range` (smallest and largest number the answers still
+    allow), `value` (success rate from here under optimal play; 0 once the episode is over), `guesses_left`.
 
     Args:
         low, high: the range, both ends included.
@@ -241,9 +241,11 @@ class NumberSearchEnv(TextEnv):
 
     def _info(self, guess: int | None, parse_error: str | None, success: bool) -> Info:
         n = self.range_high - self.range_low + 1
+        # No guess, no key: None beside another environment's int is more than Gymnasium's vector infos can hold.
+        guessed = {} if guess is None else {"guess": guess}
         return {
             "target": self.target,
-            "guess": guess,
+            **guessed,
             "is_success": success,
             "parse_error": parse_error,
             "range": (self.range_low, self.range_high),
@@ -251,7 +253,7 @@ class NumberSearchEnv(TextEnv):
             "guesses_left": self.guesses_left,
         }
 
-    # For agent_envs.tasks: every number of the range in turn, so that a set of `DEFAULT_TASKS` holds each equally often.
+    # For agent_envs.tasks: every number of the range in turn, so that `DEFAULT_TASKS` tasks hold each equally often.
 
     @property
     def DEFAULT_TASKS(self) -> int:

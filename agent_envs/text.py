@@ -1,4 +1,4 @@
-"""What every text environment shares: the text space, the base class, and the way from a model's reply to its visible text.
+"""What every text environment shares: the text space, the base class, the way from a reply to its visible text.
 
 A model's reply is free text, so it is never an error to step with any `str`: a reply that holds no action is an
 invalid action with a stated consequence. Only programming errors raise (a non-string action, a step after the end).

@@ -12,9 +12,8 @@ from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
-from transformers import PreTrainedTokenizerBase
-
 Message = dict[str, str]
+Tokenizer = Any  # a transformers tokenizer; its own annotations are too loose to be of use
 Finish = Literal["stop", "length"]
 
 # Stand-ins for what is said; plain words, so that no template trims or escapes them.
@@ -51,7 +50,7 @@ class Chat:
 
     def __init__(
         self,
-        tokenizer: PreTrainedTokenizerBase,
+        tokenizer: Tokenizer,
         end_ids: Collection[int],
         reply_role: Literal["user", "tool"] = "user",
         template_kwargs: dict[str, Any] | None = None,
@@ -83,7 +82,7 @@ class Chat:
         ask: Message = {"role": "user", "content": _ASKED}
         opening = self._render([ask])
         between = ""
-        for said in (_THOUGHT + _SAID, _SAID):
+        for said in (_SAID, _THOUGHT + _SAID):
             first = [ask, {"role": "assistant", "content": said}, {"role": self.reply_role, "content": _ANSWERED}]
             second = [
                 *first,
@@ -95,8 +94,8 @@ class Chat:
                 what = "drops or moves the reasoning of" if "think" in said else "rewrites"
                 raise ValueError(
                     f"the chat template of {name} {what} earlier turns when a later one is added, so the tokens a "
-                    "policy sampled would not be the tokens it is later shown; set chat_template to one that only appends "
-                    "('chatml' is shipped and fits models with <|im_start|> markers, such as Qwen and SmolLM)"
+                    "policy sampled would not be the tokens it is later shown; set chat_template to one that only "
+                    "appends ('chatml' is shipped and fits models with <|im_start|> markers, such as Qwen and SmolLM)"
                 )
             between = rendered[len(opening + said) :]
         if between.count(_ANSWERED) != 1:
@@ -145,12 +144,30 @@ class Chat:
         before = self._before_ended if ended else self._before
         return self._encode(before + self._defuse(reply) + self._after)
 
+    def conversation(self, messages: Sequence[Message]) -> tuple[list[int], list[int]]:
+        """A whole conversation as a rollout would have made it: ids (T,) and mask (T,), 1 on the assistant's tokens.
+
+        The assistant's end of turn counts as said. Raises ValueError where the last message is not the assistant's.
+        """
+        if not messages or messages[-1]["role"] != "assistant":
+            raise ValueError("a demonstration ends with the assistant's message")
+        first = next(i for i, message in enumerate(messages) if message["role"] == "assistant")
+        ids = self.opening_ids(messages[:first])
+        mask = [0] * len(ids)
+        end = self._template_end if self._template_end is not None else min(self.end_ids)
+        for i in range(first, len(messages), 2):
+            action = [*self._encode(messages[i]["content"]), end]
+            glue = self.glue_ids(action, messages[i + 1]["content"]) if i + 1 < len(messages) else []
+            ids += [*action, *glue]
+            mask += [1] * len(action) + [0] * len(glue)
+        return ids, mask
+
     def said(self, action_ids: Sequence[int]) -> str:
         """The text of a sampled reply, its end token and other special tokens left out."""
         return str(self.tokenizer.decode(list(action_ids), skip_special_tokens=True))
 
 
-def end_token_ids(tokenizer: PreTrainedTokenizerBase, generation_config: Any) -> list[int]:
+def end_token_ids(tokenizer: Tokenizer, generation_config: Any) -> list[int]:
     """Every token that ends a turn: those of the generation config (one or several) and the tokenizer's own."""
     ids = getattr(generation_config, "eos_token_id", None)
     ids = [] if ids is None else [ids] if isinstance(ids, int) else list(ids)

@@ -92,9 +92,10 @@ class MultiTurnGRPOConfig(GRPOConfig):
         steps = self.steps_per_generation or self.gradient_accumulation_steps
         local = self.per_device_train_batch_size * steps
         batch = self.generation_batch_size or local * int(os.environ.get("WORLD_SIZE", "1"))
-        if self.num_generations > 1 and batch % self.num_generations:
+        group = self.num_generations or 0
+        if group > 1 and batch % group:
             raise ValueError(
-                f"num_generations={self.num_generations} does not divide the {batch} episodes generated at a time "
+                f"num_generations={group} does not divide the {batch} episodes generated at a time "
                 "(per_device_train_batch_size x processes x steps_per_generation); make one a multiple of the other"
             )
 

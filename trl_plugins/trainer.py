@@ -88,7 +88,8 @@ class MultiTurnGRPOTrainer(GRPOTrainer):
             check_environments(train_dataset, env_fn, args.max_turns)
         if isinstance(model, str):
             processing_class = processing_class or AutoTokenizer.from_pretrained(model)
-            model = AutoModelForCausalLM.from_pretrained(model, **(args.model_init_kwargs or {}))
+            load: Any = args.model_init_kwargs or {}
+            model = AutoModelForCausalLM.from_pretrained(model, **load)
             args.model_init_kwargs = None
         tokenizer = processing_class or AutoTokenizer.from_pretrained(model.config._name_or_path)
         if args.chat_template is not None:
@@ -194,7 +195,7 @@ class MultiTurnGRPOTrainer(GRPOTrainer):
         keys = gather_object([(t.task.env_id, t.task.seed, json.dumps(t.task.options)) for t in trajectories])
         check_groups(keys, self.num_generations)
         local = torch.tensor([t.total_return for t in trajectories], dtype=torch.float32, device=device)
-        returns = self.accelerator.gather(local)
+        returns: Any = self.accelerator.gather(local)
         weights = trajectory_weights(self.args.advantage, returns, self.num_generations, self.args.grpo_std)
         mine = slice(self.accelerator.process_index * len(local), (self.accelerator.process_index + 1) * len(local))
         output["advantages"] = weights[mine]

@@ -44,7 +44,7 @@ def dr_grpo(returns: torch.Tensor, group_size: int) -> torch.Tensor:
     return group_mean(returns, group_size)
 
 
-def grpo(returns: torch.Tensor, group_size: int, std: StdKind = "sample", eps: float = 1e-4) -> torch.Tensor:
+def grpo(returns: torch.Tensor, group_size: int, std: str = "sample", eps: float = 1e-4) -> torch.Tensor:
     """w = (R - mean) / (std + eps) within the group (GRPO, Shao et al. 2024, section 4.1). returns (N,) -> (N,).
 
     `std="sample"` divides squares by n - 1 as TRL does, `"population"` by n; `eps` is TRL's 1e-4.
@@ -57,9 +57,7 @@ def grpo(returns: torch.Tensor, group_size: int, std: StdKind = "sample", eps: f
     return (centred / (deviation + eps)).flatten()
 
 
-def trajectory_weights(
-    advantage: Advantage, returns: torch.Tensor, group_size: int, std: StdKind = "sample"
-) -> torch.Tensor:
+def trajectory_weights(advantage: str, returns: torch.Tensor, group_size: int, std: str = "sample") -> torch.Tensor:
     """The weights (N,) of the method named `advantage`.
 
     Raises:

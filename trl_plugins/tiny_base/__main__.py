@@ -11,10 +11,11 @@ import json
 import time
 from itertools import islice
 from pathlib import Path
+from typing import Any
 
 import torch
 from tqdm import tqdm
-from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
+from transformers import LlamaConfig, LlamaForCausalLM
 
 from trl_plugins.tiny_base.corpus import TOP, dialogues
 from trl_plugins.tiny_base.tokenizer import train_tokenizer
@@ -23,7 +24,7 @@ BATCH = 96  # dialogues a step
 PEAK_LR = 3e-3
 
 
-def build_model(tokenizer: PreTrainedTokenizerFast, width: int, layers: int) -> LlamaForCausalLM:
+def build_model(tokenizer: Any, width: int, layers: int) -> LlamaForCausalLM:
     """A Llama-type model with an untied head: number embeddings and number logits are then free to differ."""
     config = LlamaConfig(
         vocab_size=len(tokenizer),
@@ -41,7 +42,7 @@ def build_model(tokenizer: PreTrainedTokenizerFast, width: int, layers: int) -> 
     return LlamaForCausalLM(config)
 
 
-def batch_of(tokenizer: PreTrainedTokenizerFast, conversations: list[list[dict[str, str]]]) -> dict[str, torch.Tensor]:
+def batch_of(tokenizer: Any, conversations: list[list[dict[str, str]]]) -> dict[str, torch.Tensor]:
     """Ids, mask and labels (B, T), right-padded; only the assistant's tokens, its end token too, are labels."""
     user, assistant, end = (tokenizer.convert_tokens_to_ids(t) for t in ("<|user|>", "<|assistant|>", "<|end|>"))
     rows, label_rows = [], []

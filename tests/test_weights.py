@@ -1,0 +1,71 @@
+"""Every weight against a table made by hand."""
+
+import math
+
+import pytest
+import torch
+
+from trl_plugins import weights
+
+NAN = math.nan
+
+
+def test_group_mean_on_the_lecture_group() -> None:
+    assert weights.group_mean(torch.tensor([1.0, 1, 0, 0]), 4).tolist() == [0.5, 0.5, -0.5, -0.5]
+
+
+def test_grpo_on_the_lecture_group_is_one_with_population_std() -> None:
+    got = weights.grpo(torch.tensor([1.0, 1, 0, 0]), 4, std="population", eps=0.0)
+    assert got.tolist() == [1.0, 1.0, -1.0, -1.0]
+
+
+def test_grpo_with_sample_std_and_eps_as_trl() -> None:
+    returns = torch.tensor([1.0, 1, 0, 0])
+    torch.testing.assert_close(weights.grpo(returns, 4), (returns - 0.5) / (returns.std() + 1e-4))
+
+
+@pytest.mark.parametrize(("lone", "sign"), [(1.0, 1), (0.0, -1)])
+def test_a_lone_outcome_of_eight(lone: float, sign: int) -> None:
+    returns = torch.full((8,), 1.0 - lone)
+    returns[3] = lone
+    got = weights.dr_grpo(returns, 8)
+    assert got[3].item() == sign * 7 / 8
+    assert got[0].item() == -sign / 8
+
+
+@pytest.mark.parametrize("name", ["group_mean", "dr_grpo", "grpo"])
+@pytest.mark.parametrize("value", [0.0, 1.0, 0.1, 1 / 3])
+def test_a_tied_group_is_exactly_zero(name: str, value: float) -> None:
+    assert weights.trajectory_weights(name, torch.full((7,), value), 7).abs().max().item() == 0.0
+
+
+def test_groups_never_mix() -> None:
+    got = weights.group_mean(torch.tensor([1.0, 0, 5, 5]), 2)
+    assert got.tolist() == [0.5, -0.5, 0.0, 0.0]
+
+
+@pytest.mark.parametrize("name", ["reinforce", "group_mean", "dr_grpo", "grpo"])
+def test_failed_trajectories_count_in_nothing(name: str) -> None:
+    with_failure = weights.trajectory_weights(name, torch.tensor([1.0, NAN, 0, 0]), 4)
+    without = weights.trajectory_weights(name, torch.tensor([1.0, 0, 0]), 3)
+    assert with_failure[1].item() == 0.0
+    torch.testing.assert_close(with_failure[[0, 2, 3]], without)
+
+
+def test_a_group_that_failed_whole_is_zero() -> None:
+    assert weights.trajectory_weights("grpo", torch.tensor([NAN, NAN]), 2).tolist() == [0.0, 0.0]
+
+
+def test_reinforce_is_the_return() -> None:
+    assert weights.reinforce(torch.tensor([1.0, 0.25])).tolist() == [1.0, 0.25]
+
+
+def test_zero_variance_share() -> None:
+    assert weights.zero_variance_share(torch.tensor([0.0, 0, 1, 1, 1, 0, NAN, 1]), 2) == 0.75
+
+
+def test_errors_name_the_thing() -> None:
+    with pytest.raises(ValueError, match="advantage='ppo'"):
+        weights.trajectory_weights("ppo", torch.zeros(2), 2)
+    with pytest.raises(ValueError, match="3 returns do not fill groups of 2"):
+        weights.group_mean(torch.zeros(3), 2)
