@@ -1,0 +1,75 @@
+"""The world in words: the rules once, then four short lines a turn. Regular wording, no set order left to chance."""
+
+from __future__ import annotations
+
+from agent_envs.crafting.formulas import FormulaTable
+from agent_envs.crafting.generate import Task
+from agent_envs.crafting.world import State, World, admissible
+
+COMMANDS = "go X, mine X, craft X, smelt X, place X, give up"
+
+
+def formula_text(table: FormulaTable, item: str) -> str:
+    """One formula, for instance `planks: craft 2 from 1 log` or `stone: mine with wooden_pickaxe`."""
+    f = table[item]
+    words = [f"{item}: {f.kind}"]
+    if f.makes > 1 or f.needs:
+        words.append(str(f.makes))
+    if f.needs:
+        words.append("from " + ", ".join(f"{count} {name}" for name, count in f.needs))
+    if f.tool:
+        words.append(f"with {f.tool}")
+    if f.station:
+        words.append(f"at {f.station}")
+    return " ".join(words)
+
+
+def rules_text(task: Task) -> str:
+    """What the agent is told once: the commands, the formulas, and on a known map every place."""
+    world = task.world
+    lines = [f"Commands: {COMMANDS}. One a turn.", "Formulas:"]
+    lines += [formula_text(world.table, item) for item in task.shown]
+    if task.hidden:
+        lines.append(f"Map: hidden, {len(world.places)} places.")
+    else:
+        lines.append("Map:")
+        lines += [place_text(world, place) for place in range(len(world.places))]
+    return "\n".join(lines)
+
+
+def place_text(world: World, place: int) -> str:
+    """`cave: stone, coal. Exits: forest, ridge.`"""
+    held = ", ".join(world.table.formulas[item].item for item in world.resources[place]) or "nothing"
+    return f"{world.places[place]}: {held}. Exits: {', '.join(world.places[i] for i in world.exits[place])}."
+
+
+class Lines:
+    """The parts of an observation that stay the same all episode, written once.
+
+    Attributes:
+        goal: `Goal: stick. Step `. places: (n,) pairs of what a place line says before and after the stations.
+    """
+
+    def __init__(self, task: Task) -> None:
+        world = task.world
+        amount = f"{task.count} {task.goal}" if task.count > 1 else task.goal
+        self.goal = f"Goal: {amount}. Step "
+        texts = [place_text(world, place) for place in range(len(world.places))]
+        splits = [text.index(" Exits: ") for text in texts]
+        self.places = [(f"\nAt {text[:at]}", text[at:]) for text, at in zip(texts, splits, strict=True)]
+        self.items = [f.item for f in world.table.formulas]
+        self.stations = [name.capitalize() for name in world.table.stations]
+
+
+def observation(lines: Lines, task: Task, state: State, step: int, last: str, show_admissible: bool = False) -> str:
+    """The state line by line; `last` says what the last command did."""
+    before, after = lines.places[state.place]
+    where = ""
+    for name, site in zip(lines.stations, state.sites, strict=True):
+        if site >= 0:
+            where += f" {name} here." if site == state.place else f" {name} at {task.world.places[site]}."
+    pack = ", ".join([f"{n} {lines.items[i]}" for i, n in enumerate(state.inventory) if n]) or "nothing"
+    text = f"{lines.goal}{step}/{task.budget}.{before}{where}{after}\nHave: {pack}.\nLast: {last}."
+    if show_admissible:
+        text += f"\nCan: {', '.join(map(str, admissible(task.world, state)))}."
+    return text
