@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, fields
 from enum import Enum
 from pathlib import Path
 from typing import Any
 
+import gymnasium
 import yaml
 from trl import ModelConfig, TrlParser
 
-from agent_envs.tasks import task_set
+from agent_envs.tasks import Split, Task, task_set
 from trl_plugins.tiny_base import tiny_base_path
 
 
@@ -24,6 +25,11 @@ class TaskArguments:
     env_id: str = field(default="NumberSearch-v0", metadata={"help": "A registered Gymnasium id."})
     train_tasks: int | None = field(default=None, metadata={"help": "Size of the training set; unset, the env's own."})
     test_tasks: int | None = field(default=None, metadata={"help": "Size of the held-out set; unset, the env's own."})
+    train_mix: list[str] | None = field(
+        default=None,
+        metadata={"help": "In place of one training set, several: each a mapping of env_id, size and reset options."},
+    )
+    test_mix: list[str] | None = field(default=None, metadata={"help": "The same for the held-out tasks."})
     probe_tasks: int = field(default=8, metadata={"help": "Tasks probed before training, 8 rollouts each; 0 for none."})
     final_eval_samples: int = field(default=100, metadata={"help": "Sampled games a task in the last evaluation."})
 
@@ -100,15 +106,23 @@ def _given_keys() -> list[str]:
     return sorted(set(keys) - {"config"})
 
 
-def task_sets(arguments: TaskArguments) -> tuple[Any, Any]:
+def task_sets(arguments: TaskArguments) -> tuple[Sequence[Task], Sequence[Task]]:
     """Training and held-out tasks of the run."""
-    import gymnasium
-
-    if arguments.env_id.split(":")[-1] not in gymnasium.registry and ":" not in arguments.env_id:
-        near = ", ".join(sorted(i for i in gymnasium.registry if i[:6] == arguments.env_id[:6])[:5])
-        hint = f"; near it: {near}" if near else ""
-        raise ValueError(f"env_id={arguments.env_id!r} is not a registered environment{hint}")
     return (
-        task_set(arguments.env_id, "train", arguments.train_tasks),
-        task_set(arguments.env_id, "test", arguments.test_tasks),
+        _tasks(arguments, "train", arguments.train_mix, arguments.train_tasks),
+        _tasks(arguments, "test", arguments.test_mix, arguments.test_tasks),
     )
+
+
+def _tasks(arguments: TaskArguments, split: Split, mix: list[str] | None, size: int | None) -> Sequence[Task]:
+    tasks: list[Task] = []
+    for entry in mix or [{}]:
+        options = dict(yaml.safe_load(entry)) if isinstance(entry, str) else dict(entry)
+        env_id = str(options.pop("env_id", arguments.env_id))
+        if ":" not in env_id and env_id not in gymnasium.registry:
+            near = ", ".join(sorted(i for i in gymnasium.registry if i[:6] == env_id[:6])[:5])
+            raise ValueError(
+                f"env_id={env_id!r} is not a registered environment" + (f"; near it: {near}" if near else "")
+            )
+        tasks += task_set(env_id, split, options.pop("size", size), **options)
+    return tasks

@@ -67,7 +67,7 @@ def main() -> None:
     final = trainer.evaluate()
     report.flush()
     if trainer.is_world_process_zero():
-        write_results(trainer, folder, tasks.env_id, final, seconds, test_tasks[:4])
+        write_results(trainer, folder, tasks.env_id, final, seconds, list(test_tasks[:4]))
 
 
 def build_trainer(

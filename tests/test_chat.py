@@ -20,7 +20,10 @@ BRACKETS = (
     "{% for m in messages %}{% if m['role'] == 'assistant' %} {{ m['content'] }}<|end|>"
     "{% else %}[INST] {{ m['content'] }} [/INST]{% endif %}{% endfor %}{% if add_generation_prompt %} {% endif %}"
 )
-NO_END = "{% for m in messages %}{{ m['role'] }}: {{ m['content'] }}\n{% endfor %}{% if add_generation_prompt %}assistant: {% endif %}"
+NO_END = (
+    "{% for m in messages %}{{ m['role'] }}: {{ m['content'] }}\n{% endfor %}"
+    "{% if add_generation_prompt %}assistant: {% endif %}"
+)
 DROPS_THOUGHTS = (
     "{% for m in messages %}<|im_start|>{{ m['role'] }}\n"
     "{{ m['content'].split('</think>')[-1] if m['role'] == 'assistant' and not loop.last else m['content'] }}<|end|>\n"
@@ -88,7 +91,7 @@ def test_the_tool_role(tiny: tuple[Any, Any]) -> None:
     chat = chat_of(tiny, None, reply_role="tool")
     assert "<|tool|>higher<|end|>" in chat.tokenizer.decode(chat.glue_ids([chat.tokenizer.eos_token_id], "higher"))
     only_two = "{% for m in messages if m['role'] != 'tool' %}{{ m['content'] }}<|end|>{% endfor %}"
-    with pytest.raises(ValueError, match="'tool' message|rewrites"):
+    with pytest.raises(ValueError, match=r"'tool' message|rewrites"):
         chat_of(tiny, only_two, reply_role="tool")
 
 

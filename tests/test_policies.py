@@ -127,7 +127,9 @@ def test_models_whose_cache_cannot_be_carried_are_recognised(tiny: tuple[Any, An
     assert not cache_can_be_carried(Model())
 
 
-@pytest.mark.parametrize(("settings", "word"), [({"max_turn_tokens": 0}, "max_turn_tokens=0"), ({"temperature": -1.0}, "temperature=-1")])
+@pytest.mark.parametrize(
+    ("settings", "word"), [({"max_turn_tokens": 0}, "max_turn_tokens=0"), ({"temperature": -1.0}, "temperature=-1")]
+)
 def test_bad_settings(tiny: tuple[Any, Any], settings: dict[str, Any], word: str) -> None:
     with pytest.raises(ValueError, match=word):
         TransformersPolicy(tiny[0], [1], **({"max_turn_tokens": 3} | settings))

@@ -60,6 +60,35 @@ def test_reinforce_is_the_return() -> None:
     assert weights.reinforce(torch.tensor([1.0, 0.25])).tolist() == [1.0, 0.25]
 
 
+def test_rewards_to_go_by_hand() -> None:
+    rewards = torch.tensor([[0.25, 0.5, 1.0], [0.0, 0.0, 1.0], [1.0, 0.0, 0.0]])
+    assert weights.rewards_to_go(rewards).tolist() == [[1.75, 1.5, 1.0], [1.0, 1.0, 1.0], [1.0, 0.0, 0.0]]
+    assert weights.rewards_to_go(rewards, 0.5)[0].tolist() == [0.75, 1.0, 1.0]
+
+
+def test_turn_weights_by_hand() -> None:
+    # Two members; the second ends after one turn. Turn 0: to go 1.5 and 0.5, mean 1. Turn 1: the first alone.
+    rewards = torch.tensor([[0.5, 1.0], [0.5, 0.0]])
+    got = weights.turn_weights("dr_grpo", rewards, torch.tensor([2, 1]), 2)
+    assert got.tolist() == [[0.5, 0.0], [-0.5, 0.0]]
+    raw = weights.turn_weights("reinforce", rewards, torch.tensor([2, 1]), 2)
+    assert raw.tolist() == [[1.5, 1.0], [0.5, 0.0]]
+
+
+def test_turn_weights_equal_trajectory_weights_where_all_play_on_to_one_last_reward() -> None:
+    rewards = torch.tensor([[0.0, 0, 1], [0, 0, 0], [0, 0, 1], [0, 0, 0]])
+    for name in ("reinforce", "group_mean", "dr_grpo", "grpo"):
+        by_turn = weights.turn_weights(name, rewards, torch.tensor([3, 3, 3, 3]), 4)
+        whole = weights.trajectory_weights(name, rewards.sum(1), 4)
+        torch.testing.assert_close(by_turn, whole[:, None].expand(4, 3))
+
+
+def test_a_failed_trajectory_counts_in_no_turn() -> None:
+    rewards = torch.tensor([[1.0, 1.0], [0.0, 0.0], [NAN, NAN]])
+    got = weights.turn_weights("dr_grpo", rewards, torch.tensor([2, 2, 1]), 3)
+    assert got.tolist() == [[1.0, 0.5], [-1.0, -0.5], [0.0, 0.0]]
+
+
 def test_zero_variance_share() -> None:
     assert weights.zero_variance_share(torch.tensor([0.0, 0, 1, 1, 1, 0, NAN, 1]), 2) == 0.75
 

@@ -33,6 +33,11 @@ class MultiTurnGRPOConfig(GRPOConfig):
     grpo_std: str = field(
         default="sample", metadata={"help": "Standard deviation of advantage grpo: sample (as TRL) or population."}
     )
+    credit: str = field(
+        default="trajectory",
+        metadata={"help": "trajectory: a trajectory's tokens share its weight; reward_to_go: each turn has its own."},
+    )
+    discount: float = field(default=1.0, metadata={"help": "Discount of credit reward_to_go, per turn."})
     max_turns: int = field(default=8, metadata={"help": "Most turns an episode; one still running is truncated."})
     max_turn_tokens: int = field(default=64, metadata={"help": "Most tokens the policy may sample in one turn."})
     max_completion_length: int | None = field(
@@ -64,11 +69,12 @@ class MultiTurnGRPOConfig(GRPOConfig):
         if self.advantage not in NORMALISERS:
             raise ValueError(f"advantage={self.advantage!r} is unknown; use one of {', '.join(NORMALISERS)}")
         _one_of("grpo_std", self.grpo_std, ("sample", "population"))
+        _one_of("credit", self.credit, ("trajectory", "reward_to_go"))
         _one_of("reply_role", self.reply_role, ("user", "tool"))
         for name in ("max_turns", "max_turn_tokens", "eval_samples"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name}={getattr(self, name)} must be at least 1")
-        for name in ("max_failed_share", "entropy_bonus_until"):
+        for name in ("max_failed_share", "entropy_bonus_until", "discount"):
             if not 0 <= getattr(self, name) <= 1:
                 raise ValueError(f"{name}={getattr(self, name)} is a share, so between 0 and 1")
         most = self.max_turns * self.max_turn_tokens

@@ -22,12 +22,12 @@ from peft import PeftConfig
 from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedTokenizerBase
 from trl import GRPOTrainer
 
-from agent_envs.tasks import Task, TaskSet
+from agent_envs.tasks import Task
 from trl_plugins.chat import Chat, end_token_ids, load_chat_template
 from trl_plugins.config import MultiTurnGRPOConfig, default_lora
 from trl_plugins.policies import TransformersPolicy, VLLMPolicy
 from trl_plugins.rollout import EnvFn, EnvPool, Policy, Trajectory, collect_rollouts
-from trl_plugins.weights import NORMALISERS, trajectory_weights, zero_variance_share
+from trl_plugins.weights import NORMALISERS, trajectory_weights, turn_weights, zero_variance_share
 
 
 def row_task(row: dict[str, Any]) -> Task:
@@ -48,7 +48,7 @@ class MultiTurnGRPOTrainer(GRPOTrainer):
     Args:
         model: a path, a hub id, or a loaded causal language model.
         args: the training arguments.
-        train_dataset: rows `env_id`, `seed`, `options` (JSON text); or a `TaskSet`.
+        train_dataset: rows `env_id`, `seed`, `options` (JSON text); or tasks (a `TaskSet`, or a list of several).
         eval_dataset: the same, the fixed held-out tasks that `evaluate()` plays.
         env_fn: makes the environment for every row; left out, each row's `env_id` is made by `gymnasium.make`.
         processing_class: the tokenizer; left out, the model's own.
@@ -72,8 +72,8 @@ class MultiTurnGRPOTrainer(GRPOTrainer):
         self,
         model: Any,
         args: MultiTurnGRPOConfig,
-        train_dataset: Dataset | IterableDataset | TaskSet,
-        eval_dataset: Dataset | TaskSet | None = None,
+        train_dataset: Dataset | IterableDataset | Sequence[Task],
+        eval_dataset: Dataset | Sequence[Task] | None = None,
         env_fn: EnvFn | None = None,
         processing_class: PreTrainedTokenizerBase | None = None,
         peft_config: PeftConfig | Literal["lora"] | None = "lora",
@@ -196,11 +196,30 @@ class MultiTurnGRPOTrainer(GRPOTrainer):
         check_groups(keys, self.num_generations)
         local = torch.tensor([t.total_return for t in trajectories], dtype=torch.float32, device=device)
         returns: Any = self.accelerator.gather(local)
-        weights = trajectory_weights(self.args.advantage, returns, self.num_generations, self.args.grpo_std)
         mine = slice(self.accelerator.process_index * len(local), (self.accelerator.process_index + 1) * len(local))
-        output["advantages"] = weights[mine]
+        if self.args.credit == "trajectory":
+            weights = trajectory_weights(self.args.advantage, returns, self.num_generations, self.args.grpo_std)
+            output["advantages"] = weights[mine]
+        else:
+            weights = self._turn_weights(trajectories)
+            output["advantages"] = spread_over_tokens(
+                weights[mine], [t.turn_index for t in trajectories], output["completion_ids"].shape[1]
+            )
         self._log_rollout(trajectories, returns, weights)
         return output
+
+    def _turn_weights(self, trajectories: list[Trajectory]) -> torch.Tensor:
+        """Weights (N, max_turns) of the turns of all processes' trajectories."""
+        rewards = torch.zeros(len(trajectories), self.args.max_turns, device=self.accelerator.device)
+        for row, trajectory in enumerate(trajectories):
+            for t, turn in enumerate(trajectory.turns):
+                rewards[row, t] = turn.reward
+            if trajectory.failed:
+                rewards[row] = math.nan
+        lengths = torch.tensor([len(t.turns) for t in trajectories], device=self.accelerator.device)
+        rewards, lengths = self.accelerator.gather((rewards, lengths))  # type: ignore[misc]
+        args = self.args
+        return turn_weights(args.advantage, rewards, lengths, self.num_generations, args.discount, args.grpo_std)
 
     def _log_rollout(self, trajectories: list[Trajectory], returns: torch.Tensor, weights: torch.Tensor) -> None:
         log = self._metrics["train"]
@@ -210,7 +229,7 @@ class MultiTurnGRPOTrainer(GRPOTrainer):
         log["mean_abs_weight"].append(weights.abs().mean().item())
         if self.is_world_process_zero():  # TRL filled this log with its own advantages
             self._logs["advantages"].clear()
-            self._logs["advantages"].extend(weights.tolist())
+            self._logs["advantages"].extend(weights.reshape(len(weights), -1).sum(-1).tolist())
 
     # --- Loss --------------------------------------------------------------------------------------------------------
 
@@ -332,6 +351,16 @@ def tokens_for_trl(trajectories: Sequence[Trajectory], end_id: int) -> dict[str,
     return output
 
 
+def spread_over_tokens(weights: torch.Tensor, turn_index: Sequence[list[int]], width: int) -> torch.Tensor:
+    """Turn weights (N, T) as token weights (N, width): each token has its turn's, padding 0."""
+    index = torch.zeros(len(weights), width, dtype=torch.long, device=weights.device)
+    real = torch.zeros(len(weights), width, device=weights.device)
+    for row, turns in enumerate(turn_index):
+        index[row, : len(turns)] = torch.tensor(turns, device=weights.device)
+        real[row, : len(turns)] = 1
+    return weights.gather(1, index) * real
+
+
 def check_groups(keys: Sequence[Any], group_size: int) -> None:
     """A group is one task instance: the same environment id, seed and options. Anything else is an error."""
     for start in range(0, len(keys), group_size):
@@ -398,4 +427,6 @@ def summarise(facts: Sequence[dict[str, float]]) -> dict[str, float]:
 
 
 def _as_dataset(dataset: Any) -> Any:
-    return Dataset.from_list(dataset.rows()) if isinstance(dataset, TaskSet) else dataset
+    if isinstance(dataset, Sequence) and dataset and isinstance(dataset[0], Task):
+        return Dataset.from_list([task.row() for task in dataset])
+    return dataset

@@ -14,6 +14,7 @@ from typing import Literal, get_args
 import torch
 
 Advantage = Literal["dr_grpo", "grpo", "group_mean", "reinforce"]
+Credit = Literal["trajectory", "reward_to_go"]
 Normaliser = Literal["constant", "own_length", "none"]
 StdKind = Literal["sample", "population"]
 
@@ -72,6 +73,44 @@ def trajectory_weights(advantage: str, returns: torch.Tensor, group_size: int, s
     if advantage not in methods:
         raise ValueError(f"advantage={advantage!r} is unknown; use one of {', '.join(get_args(Advantage))}")
     return methods[advantage]()
+
+
+def rewards_to_go(rewards: torch.Tensor, discount: float = 1.0) -> torch.Tensor:
+    """G_t = r_t + discount G_(t+1): what comes from a turn on. rewards (N, T), 0 after an episode's end -> (N, T).
+
+    With one reward at the end and no discount every turn's is the return (Sutton and Barto 2018, eq. 3.9).
+    """
+    to_go = rewards.clone()
+    for t in range(rewards.shape[1] - 2, -1, -1):
+        to_go[:, t] += discount * to_go[:, t + 1]
+    return to_go
+
+
+def turn_weights(
+    advantage: str,
+    rewards: torch.Tensor,
+    lengths: torch.Tensor,
+    group_size: int,
+    discount: float = 1.0,
+    std: str = "sample",
+) -> torch.Tensor:
+    """The method named `advantage` on rewards-to-go, turn by turn: a group's turn t is one group of its own.
+
+    A member's baseline at turn t is the mean reward-to-go of the group's members that are still playing at turn t, so
+    rewards before the turn drop out of both. A turn that one member alone is playing has nothing to compare with.
+
+    Args:
+        rewards: (N, T), NaN throughout where the environment failed, 0 after an episode's end.
+        lengths: (N,) turns played.
+
+    Returns:
+        (N, T), 0 after an episode's end.
+    """
+    to_go = rewards_to_go(rewards, discount)
+    playing = torch.arange(rewards.shape[1])[None].to(lengths.device) < lengths[:, None]
+    by_turn = to_go.masked_fill(~playing, torch.nan)
+    columns = [trajectory_weights(advantage, by_turn[:, t], group_size, std) for t in range(rewards.shape[1])]
+    return torch.stack(columns, dim=1)
 
 
 def zero_variance_share(returns: torch.Tensor, group_size: int) -> float:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import json
 import time
+from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -22,6 +23,7 @@ from trl_plugins.tiny_base.tokenizer import train_tokenizer
 
 BATCH = 96  # dialogues a step
 PEAK_LR = 3e-3
+OTHERS = 0.2  # loss weight of what the user says, against 1 for the assistant
 
 
 def build_model(tokenizer: Any, width: int, layers: int) -> LlamaForCausalLM:
@@ -42,27 +44,53 @@ def build_model(tokenizer: Any, width: int, layers: int) -> LlamaForCausalLM:
     return LlamaForCausalLM(config)
 
 
-def batch_of(tokenizer: Any, conversations: list[list[dict[str, str]]]) -> dict[str, torch.Tensor]:
-    """Ids, mask and labels (B, T), right-padded; only the assistant's tokens, its end token too, are labels."""
+def batches_of(
+    tokenizer: Any, conversations: list[list[dict[str, str]]], max_tokens: int = 8192
+) -> Iterator[dict[str, torch.Tensor]]:
+    """The conversations as batches of similar length, each of at most about `max_tokens` tokens, right-padded.
+
+    Each batch holds ids, attention mask (B, T) and `weights` (B, T): 1 on what the assistant says, its end token too,
+    `OTHERS` on what the user says (a game's answers are worth predicting too), 0 on padding.
+    """
     user, assistant, end = (tokenizer.convert_tokens_to_ids(t) for t in ("<|user|>", "<|assistant|>", "<|end|>"))
-    rows, label_rows = [], []
-    contents = tokenizer([m["content"] for c in conversations for m in c], add_special_tokens=False)["input_ids"]
-    pieces = iter(contents)
+    pieces = iter(tokenizer([m["content"] for c in conversations for m in c], add_special_tokens=False)["input_ids"])
+    rows = []
     for conversation in conversations:
         ids: list[int] = []
-        labels: list[int] = []
+        weights: list[float] = []
         for message in conversation:
             said, speaks = next(pieces), message["role"] == "assistant"
             ids += [assistant if speaks else user, *said, end]
-            labels += [-100, *(said if speaks else [-100] * len(said)), end if speaks else -100]
-        rows.append(ids)
-        label_rows.append(labels)
-    length = max(map(len, rows))
-    return {
-        "input_ids": torch.tensor([r + [tokenizer.pad_token_id] * (length - len(r)) for r in rows]),
-        "attention_mask": torch.tensor([[1] * len(r) + [0] * (length - len(r)) for r in rows]),
-        "labels": torch.tensor([r + [-100] * (length - len(r)) for r in label_rows]),
-    }
+            weights += [0.0 if speaks else OTHERS, *[1.0 if speaks else OTHERS] * (len(said) + 1)]
+        rows.append((ids, weights))
+    rows.sort(key=lambda row: len(row[0]))
+    while rows:
+        count = 1
+        while count < len(rows) and len(rows[count][0]) * (count + 1) <= max_tokens:
+            count += 1
+        part, rows = rows[:count], rows[count:]
+        width = len(part[-1][0])
+        yield {
+            "input_ids": torch.tensor([i + [tokenizer.pad_token_id] * (width - len(i)) for i, _ in part]),
+            "attention_mask": torch.tensor([[1] * len(i) + [0] * (width - len(i)) for i, _ in part]),
+            "weights": torch.tensor([w + [0.0] * (width - len(w)) for _, w in part]),
+        }
+
+
+def step_loss(model: LlamaForCausalLM, batches: list[dict[str, torch.Tensor]]) -> float:
+    """Weighted mean loss a token over all batches, its gradient accumulated; returns the assistant's loss a token."""
+    total = sum(b["weights"][:, 1:].sum() for b in batches)
+    said_loss = said_tokens = 0.0
+    for batch in batches:
+        logits = model(input_ids=batch["input_ids"], attention_mask=batch["attention_mask"]).logits[:, :-1]
+        losses = torch.nn.functional.cross_entropy(
+            logits.flatten(0, 1), batch["input_ids"][:, 1:].flatten(), reduction="none"
+        ).view_as(batch["weights"][:, 1:])
+        weights = batch["weights"][:, 1:]
+        ((losses * weights).sum() / total).backward()
+        said_loss += losses.detach()[weights == 1].sum().item()
+        said_tokens += (weights == 1).sum().item()
+    return said_loss / max(said_tokens, 1)
 
 
 def train(output: Path, steps: int, width: int, layers: int, vocab_size: int, seed: int) -> None:
@@ -79,15 +107,14 @@ def train(output: Path, steps: int, width: int, layers: int, vocab_size: int, se
     stream = dialogues(seed)
     curve, started, bar = [], time.time(), tqdm(range(steps), desc="training the base")
     for step in bar:
-        loss = model(**batch_of(tokenizer, list(islice(stream, BATCH)))).loss
-        loss.backward()
+        loss = step_loss(model, list(batches_of(tokenizer, list(islice(stream, BATCH)))))
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimizer.step()
         schedule.step()
         optimizer.zero_grad()
         if step % 20 == 0 or step == steps - 1:
-            curve.append({"step": step, "loss": round(loss.item(), 4), "seconds": round(time.time() - started, 1)})
-            bar.set_postfix(loss=f"{loss.item():.3f}")
+            curve.append({"step": step, "loss": round(loss, 4), "seconds": round(time.time() - started, 1)})
+            bar.set_postfix(loss=f"{loss:.3f}")
     output.mkdir(parents=True, exist_ok=True)
     model.generation_config.eos_token_id = tokenizer.eos_token_id
     model.generation_config.pad_token_id = tokenizer.pad_token_id
@@ -99,10 +126,10 @@ def train(output: Path, steps: int, width: int, layers: int, vocab_size: int, se
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--output", type=Path, default=Path("runs/tiny_base"))
-    parser.add_argument("--steps", type=int, default=3000)
+    parser.add_argument("--steps", type=int, default=2600)
     parser.add_argument("--width", type=int, default=128)
     parser.add_argument("--layers", type=int, default=3)
-    parser.add_argument("--vocab_size", type=int, default=640)
+    parser.add_argument("--vocab_size", type=int, default=768)
     parser.add_argument("--seed", type=int, default=0)
     arguments = parser.parse_args()
     if (arguments.output / "model").exists():

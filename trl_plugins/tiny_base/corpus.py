@@ -13,6 +13,7 @@ import gymnasium
 import numpy as np
 
 import agent_envs
+from trl_plugins.tiny_base.corpus_crafting import CraftingCorpus
 
 Message = dict[str, str]
 Rng = np.random.Generator
@@ -196,11 +197,18 @@ def number_search_options(rng: Rng) -> dict[str, int]:
 
 
 def dialogues(seed: int) -> Iterator[list[Message]]:
-    """An endless stream of dialogues: 45% novice games of Number Search, 55% questions."""
+    """An endless stream of dialogues: 40% novice games of Number Search, 40% questions about numbers and words, 10%
+    novice games of the crafting world (they are ten times longer) and 10% questions about it."""
     rng = np.random.default_rng(seed)
     env = gymnasium.make("NumberSearch-v0", disable_env_checker=True).unwrapped
+    crafting = CraftingCorpus()
     while True:
-        if rng.random() < 0.45:
+        kind = rng.random()
+        if kind < 0.1:
+            yield crafting.game(rng)
+        elif kind < 0.2:
+            yield crafting.questions(rng)
+        elif kind < 0.6:
             yield agent_envs.demonstrations(
                 env, 1, int(rng.integers(2**31)), agent_envs.novice_policy, number_search_options(rng)
             )[0]["messages"]

@@ -1,0 +1,37 @@
+# `make test` and `make train` work in a fresh clone: each sets up .venv first.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+CONFIG ?= recipes/number_search_tiny.yaml
+export HF_HUB_OFFLINE = 1
+
+.PHONY: install test test-full check train bench docs clean
+
+install: $(VENV)/.installed
+
+$(VENV)/.installed: pyproject.toml constraints.txt
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[train,dev]'
+	touch $@
+
+# Lint, types, and every test but the large counts.
+test: install check
+	$(BIN)/python -m pytest -m 'not full'
+
+# The large counts too: seeds, fuzzed replies, kills.
+test-full: install check
+	$(BIN)/python -m pytest
+
+check: install
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/pyright
+
+train: install
+	$(BIN)/python -m recipes.drgrpo --config $(CONFIG)
+
+bench: install
+	$(BIN)/python -m benchmarks.envs
+
+clean:
+	rm -rf $(VENV) build dist *.egg-info .pytest_cache .ruff_cache .hypothesis

@@ -1,0 +1,111 @@
+"""Each recipe as a user launches it: a two-step run, and every mistake in one line."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+ROOT = Path(__file__).parent.parent
+CONFIG = ROOT / "recipes/number_search_tiny.yaml"
+SMALL = (
+    "--max_steps 2 --per_device_train_batch_size 8 --num_generations 4 --eval_samples 1 --final_eval_samples 1 "
+    "--probe_tasks 2 --eval_steps 1"
+).split()
+
+
+def run(*words: str, module: str = "recipes.drgrpo", launcher: tuple[str, ...] = ("-m",)) -> Any:
+    environment = os.environ | {"HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1"}
+    command = [sys.executable, *launcher, module, *words]
+    return subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
+
+
+def test_drgrpo_leaves_a_whole_run_folder(tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    done = run("--config", str(CONFIG), *SMALL, "--output_dir", str(folder))
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert "success sampled" in done.stdout
+    assert {p.name for p in folder.iterdir()} >= {
+        "adapter",
+        "metrics.jsonl",
+        "learning_curve.png",
+        "trajectories.txt",
+        "config.yaml",
+        "config_full.json",
+        "summary.json",
+    }
+    rows = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+    assert [row["step"] for row in rows] == [0, 1, 2]
+    assert all("eval_success_sampled" in row and "eval_success_greedy" in row for row in rows)
+    assert all("return" in row for row in rows[1:])
+    assert "«" in (folder / "trajectories.txt").read_text()
+    summary = json.loads((folder / "summary.json").read_text())
+    assert summary["best_possible"] == 0.9375
+    assert (folder / "learning_curve.png").stat().st_size > 10_000
+
+    from peft import PeftModel
+    from transformers import AutoModelForCausalLM
+
+    from trl_plugins.tiny_base import tiny_base_path
+
+    PeftModel.from_pretrained(AutoModelForCausalLM.from_pretrained(tiny_base_path()), folder / "adapter")
+    again = run("--config", str(folder / "config.yaml"))
+    assert again.returncode == 2
+    assert again.stderr.strip().splitlines()[-1].startswith(f"error: {folder} already holds a run; choose another")
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (
+            ["--env_id", "NumberSerch-v0"],
+            "env_id='NumberSerch-v0' is not a registered environment; near it: NumberSearch",
+        ),
+        (["--num_generations", "3"], "num_generations=3 does not divide the 8 episodes"),
+        (["--max_turns", "2"], "max_turns=2 cuts NumberSearch-v0 short"),
+        (["--model_name_or_path", "/nowhere/model"], "/nowhere/model"),
+    ],
+)
+def test_mistakes_are_one_line(tmp_path: Path, words: list[str], message: str) -> None:
+    folder = tmp_path / "run"
+    failed = run("--config", str(CONFIG), *SMALL, "--output_dir", str(folder), *words)
+    last = failed.stderr.strip().splitlines()[-1]
+    assert failed.returncode == 2
+    assert last.startswith("error: ")
+    assert message in last
+    assert "Traceback" not in failed.stderr
+    assert not folder.exists()
+
+
+def test_an_unknown_config_key_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "config.yaml"
+    path.write_text(yaml.safe_dump(yaml.safe_load(CONFIG.read_text()) | {"max_turnz": 4}))
+    failed = run("--config", str(path))
+    assert failed.returncode == 2
+    assert failed.stderr.strip().splitlines()[-1] == (
+        "error: the config file has unknown keys: --max_turnz; see --help for the known ones"
+    )
+
+
+def test_ceiling_prints_before_after_and_the_best_possible() -> None:
+    done = run("--config", str(CONFIG), *SMALL[:8], "--sft_steps", "2", "--sft_games", "16", module="recipes.ceiling")
+    assert done.returncode == 0, done.stderr[-2000:]
+    lines = done.stdout.strip().splitlines()[-3:]
+    assert [line.split()[0] for line in lines] == ["before", "after", "best"]
+    assert lines[2].endswith("0.9375")
+
+
+@pytest.mark.parametrize("path", sorted(ROOT.glob("recipes/*.yaml")), ids=lambda p: p.name)
+def test_every_shipped_config_is_made_of_known_keys(path: Path) -> None:
+    text = path.read_text()
+    command = next(line for line in text.splitlines() if "python -m recipes." in line)
+    module = command.split("python -m ")[1].split()[0]
+    helped = run("--help", module=module)
+    known = helped.stdout
+    unknown = [key for key in yaml.safe_load(text) if f"--{key}" not in known]
+    assert helped.returncode == 0, helped.stderr[-500:]
+    assert not unknown
