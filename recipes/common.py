@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, fields
 from enum import Enum
@@ -49,6 +50,10 @@ class ModelArguments(ModelConfig):
 
     def path(self) -> str:
         return tiny_base_path() if self.model_name_or_path == "tiny" else str(self.model_name_or_path)
+
+
+# Deprecations that TRL 1.16 itself sets off in transformers 5.24 at every start; nothing a user could change.
+warnings.filterwarnings("ignore", category=FutureWarning, module=r"transformers\..*")
 
 
 def one_line_errors(main: Callable[[], None]) -> None:

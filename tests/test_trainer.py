@@ -37,6 +37,7 @@ def stir(trainer: Any) -> None:
 def loss_and_gradients(trainer: Any, inputs: dict[str, Any]) -> tuple[float, dict[str, torch.Tensor]]:
     trainer.model.train()
     trainer.model.zero_grad()
+    trainer.current_gradient_accumulation_steps = 1  # set by Trainer.train() otherwise
     loss = trainer.compute_loss(trainer.model, inputs)
     loss.backward()
     return loss.item(), {n: p.grad.clone() for n, p in trainer.model.named_parameters() if p.grad is not None}

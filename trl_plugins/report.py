@@ -89,8 +89,8 @@ def learning_curve(rows: Sequence[dict[str, Any]], png: Path, title: str, ceilin
         label="return of training episodes",
     )
     for name, colour, label in (
-        ("eval_success_sampled", "tab:blue", "held-out success, sampled"),
-        ("eval_success_greedy", "tab:orange", "held-out success, greedy"),
+        ("eval_success_sampled", "tab:blue", "evaluation success, sampled"),
+        ("eval_success_greedy", "tab:orange", "evaluation success, greedy"),
     ):
         points = [(r["step"], r[name]) for r in rows if name in r]
         if points:

@@ -1,7 +1,7 @@
 """Make the embedded base from nothing: corpus, tokenizer, training, check.
 
-`python -m trl_plugins.tiny_base --output runs/tiny_base` writes a model folder, the loss curve and what was measured;
-`--output` of the package's own folder (the default is a run folder) replaces the shipped one.
+`python -m trl_plugins.tiny_base --output runs/tiny_base` writes a model folder and the loss curve; copied over
+trl_plugins/tiny_base/ they replace the shipped ones. `python -m trl_plugins.tiny_base.examine` prints what it knows.
 """
 
 from __future__ import annotations
@@ -23,7 +23,6 @@ from trl_plugins.tiny_base.tokenizer import train_tokenizer
 
 BATCH = 96  # dialogues a step
 PEAK_LR = 3e-3
-OTHERS = 0.2  # loss weight of what the user says, against 1 for the assistant
 
 
 def build_model(tokenizer: Any, width: int, layers: int) -> LlamaForCausalLM:
@@ -45,12 +44,12 @@ def build_model(tokenizer: Any, width: int, layers: int) -> LlamaForCausalLM:
 
 
 def batches_of(
-    tokenizer: Any, conversations: list[list[dict[str, str]]], max_tokens: int = 8192
+    tokenizer: Any, conversations: list[list[dict[str, str]]], user_weight: float = 0.0, max_tokens: int = 8192
 ) -> Iterator[dict[str, torch.Tensor]]:
     """The conversations as batches of similar length, each of at most about `max_tokens` tokens, right-padded.
 
     Each batch holds ids, attention mask (B, T) and `weights` (B, T): 1 on what the assistant says, its end token too,
-    `OTHERS` on what the user says (a game's answers are worth predicting too), 0 on padding.
+    `user_weight` on what the user says (a game's answers can be worth predicting), 0 on padding.
     """
     user, assistant, end = (tokenizer.convert_tokens_to_ids(t) for t in ("<|user|>", "<|assistant|>", "<|end|>"))
     pieces = iter(tokenizer([m["content"] for c in conversations for m in c], add_special_tokens=False)["input_ids"])
@@ -61,7 +60,7 @@ def batches_of(
         for message in conversation:
             said, speaks = next(pieces), message["role"] == "assistant"
             ids += [assistant if speaks else user, *said, end]
-            weights += [0.0 if speaks else OTHERS, *[1.0 if speaks else OTHERS] * (len(said) + 1)]
+            weights += [0.0 if speaks else user_weight, *[1.0 if speaks else user_weight] * (len(said) + 1)]
         rows.append((ids, weights))
     rows.sort(key=lambda row: len(row[0]))
     while rows:
@@ -93,9 +92,18 @@ def step_loss(model: LlamaForCausalLM, batches: list[dict[str, torch.Tensor]]) -
     return said_loss / max(said_tokens, 1)
 
 
-def train(output: Path, steps: int, width: int, layers: int, vocab_size: int, seed: int) -> None:
+def train(
+    output: Path,
+    steps: int = 3000,
+    width: int = 128,
+    layers: int = 3,
+    vocab_size: int = 640,
+    seed: int = 0,
+    crafting: bool = False,
+    user_weight: float = 0.0,
+) -> None:
     torch.manual_seed(seed)
-    texts = [m["content"] for c in islice(dialogues(seed + 1), 20_000) for m in c]
+    texts = [m["content"] for c in islice(dialogues(seed + 1, crafting), 20_000) for m in c]
     tokenizer = train_tokenizer(texts, TOP, vocab_size)
     model = build_model(tokenizer, width, layers)
     parameters = sum(p.numel() for p in model.parameters())
@@ -104,10 +112,10 @@ def train(output: Path, steps: int, width: int, layers: int, vocab_size: int, se
     schedule = torch.optim.lr_scheduler.OneCycleLR(
         optimizer, PEAK_LR, total_steps=steps, pct_start=0.05, final_div_factor=100
     )
-    stream = dialogues(seed)
+    stream = dialogues(seed, crafting)
     curve, started, bar = [], time.time(), tqdm(range(steps), desc="training the base")
     for step in bar:
-        loss = step_loss(model, list(batches_of(tokenizer, list(islice(stream, BATCH)))))
+        loss = step_loss(model, list(batches_of(tokenizer, list(islice(stream, BATCH)), user_weight)))
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimizer.step()
         schedule.step()
@@ -121,16 +129,34 @@ def train(output: Path, steps: int, width: int, layers: int, vocab_size: int, se
     model.save_pretrained(output / "model")
     tokenizer.save_pretrained(output / "model")
     (output / "loss.jsonl").write_text("".join(json.dumps(row) + "\n" for row in curve))
+    draw_curve(curve, output / "loss_curve.png")
+
+
+def draw_curve(curve: list[dict[str, float]], png: Path) -> None:
+    """The assistant's loss a token against steps."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    import matplotlib.pyplot as plt
+
+    figure, axes = plt.subplots(figsize=(7, 4), layout="constrained")
+    axes.plot([row["step"] for row in curve], [row["loss"] for row in curve], lw=1)
+    axes.set(xlabel=f"step of {BATCH} dialogues", ylabel="nats a token said", title="The embedded base", ylim=(0, None))
+    axes.grid(alpha=0.25)
+    figure.savefig(png, dpi=120)
+    plt.close(figure)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--output", type=Path, default=Path("runs/tiny_base"))
-    parser.add_argument("--steps", type=int, default=2600)
+    parser.add_argument("--steps", type=int, default=3000)
     parser.add_argument("--width", type=int, default=128)
     parser.add_argument("--layers", type=int, default=3)
-    parser.add_argument("--vocab_size", type=int, default=768)
+    parser.add_argument("--vocab_size", type=int, default=640)
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--crafting", action="store_true", help="let it see novice games of the crafting world too")
+    parser.add_argument("--user_weight", type=float, default=0.0, help="loss weight of what the user says")
     arguments = parser.parse_args()
     if (arguments.output / "model").exists():
         parser.error(f"{arguments.output / 'model'} exists; give another --output")

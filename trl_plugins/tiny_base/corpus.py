@@ -196,19 +196,19 @@ def number_search_options(rng: Rng) -> dict[str, int]:
     return {"low": low, "high": low + size - 1, "max_guesses": int(rng.integers(1, 9))}
 
 
-def dialogues(seed: int) -> Iterator[list[Message]]:
-    """An endless stream of dialogues: 40% novice games of Number Search, 40% questions about numbers and words, 10%
-    novice games of the crafting world (they are ten times longer) and 10% questions about it."""
+def dialogues(seed: int, crafting: bool = False) -> Iterator[list[Message]]:
+    """An endless stream of dialogues: 45% novice games of Number Search, 55% questions about numbers and words.
+
+    With `crafting`, a fifth of the dialogues is about the crafting world instead: half novice games (ten times as long
+    as the others), half questions about what is seen.
+    """
     rng = np.random.default_rng(seed)
     env = gymnasium.make("NumberSearch-v0", disable_env_checker=True).unwrapped
-    crafting = CraftingCorpus()
+    world = CraftingCorpus() if crafting else None
     while True:
-        kind = rng.random()
-        if kind < 0.1:
-            yield crafting.game(rng)
-        elif kind < 0.2:
-            yield crafting.questions(rng)
-        elif kind < 0.6:
+        if world is not None and rng.random() < 0.2:
+            yield world.game(rng) if rng.random() < 0.5 else world.questions(rng)
+        elif rng.random() < 0.45:
             yield agent_envs.demonstrations(
                 env, 1, int(rng.integers(2**31)), agent_envs.novice_policy, number_search_options(rng)
             )[0]["messages"]
