@@ -33,5 +33,8 @@ train: install
 bench: install
 	$(BIN)/python -m benchmarks.envs
 
+docs: install
+	$(BIN)/python -m docs.build
+
 clean:
 	rm -rf $(VENV) build dist *.egg-info .pytest_cache .ruff_cache .hypothesis

@@ -1,9 +1,9 @@
 """The two smallest tasks there are: one choice, one reward. The lecture's worked examples of a gradient's spread.
 
-`TwoArmedBandit-v0`: one state; A pays 1, B pays 0.
-`TwoState-v0`: two states that no choice leads out of; A and B pay 11 and 9 in the first, 0 and 2 in the second. The
-raw rewards prefer the worse action of the first state (9) to the better one of the second (2); the rewards minus their
-state's mean do not.
+- `TwoArmedBandit-v0`: one state; A pays 1, B pays 0.
+- `TwoState-v0`: two states that no choice leads out of; A and B pay 11 and 9 in the first, 0 and 2 in the second. The
+  raw rewards prefer the worse action of the first state (9) to the better one of the second (2); the rewards minus
+  their state's mean do not.
 """
 
 from __future__ import annotations
@@ -75,16 +75,30 @@ def invalid_pay(pays: Sequence[float]) -> float:
 
 
 class BanditEnv(TextEnv):
-    """One of a few states, one choice among lettered actions, one fixed reward; what pays is for the agent to find out.
+    """One of a few states, one choice among lettered actions, one fixed reward.
 
-    Observation: the state (where there are several) and the letters at reset, then what the choice paid. Action: free
-    text that holds one letter (see `parse_choice`). Reward: `rewards[state][action]`. The episode terminates after one
-    reply, whatever it is; it is never truncated. A reply without a choice pays 0, or less where every action does.
+    Rules: the state is drawn uniformly, and each letter pays a fixed amount in it. What pays is not told: it is for the
+    agent to find out.
 
-    Reset option: `state` (0, 1, ...), else drawn uniformly.
+    Observation: the state (where there are several) and the letters at reset, then what the choice paid.
 
-    info: `state`, `choice` (letter or None), `best_choice` (letter), `is_success` (the choice was a best one),
-    `parse_error` (None, "no_choice", "ambiguous", "unfinished_thought" or "unknown_choice").
+    Action: free text that holds one letter (see `parse_choice`). A reply without one of the letters is an invalid
+    choice.
+
+    Reward: `rewards[state][action]`. An invalid choice pays 0, or what the worst action pays where that is less.
+
+    Episode end: terminated after one reply, whatever it is; never truncated.
+
+    Info:
+    - `is_success`: the choice was a best one.
+    - `parse_error`: None, "no_choice", "ambiguous", "unfinished_thought" or "unknown_choice".
+    - `state`: 0, 1, ... (the observation counts from 1).
+    - `choice`: the letter, or None.
+    - `best_choice`: the first of the letters that pay most.
+
+    Reset options: `state` (0, 1, ...), else drawn uniformly.
+
+    Solver: exact; it reads the rewards.
 
     Args:
         rewards: one row a state, one number an action; two to 26 actions, as many in each state.

@@ -97,21 +97,35 @@ def optimal_guesses(low: int, high: int, k: int) -> list[int]:
 
 
 class NumberSearchEnv(TextEnv):
-    """A hidden whole number in low..high; each wrong guess is answered `higher` or `lower` (where the number lies).
+    """Find a hidden whole number; each wrong guess is answered `higher` or `lower`.
 
-    Observation: the task at reset, then the answer to the last guess. Action: free text that holds one guess (see
-    `parse_guess`). Reward: 1 for the right guess, else 0. The episode terminates on the right guess and when the
-    guesses are used up; it is never truncated.
+    Rules: the number is drawn uniformly from low..high, both ends included, and stays the same all episode. `higher`
+    means that it is larger than the guess, `lower` that it is smaller.
 
-    A reply without exactly one guess in low..high is an invalid guess, and the answer says what is accepted:
-    `invalid="consume"` (default) uses up a guess, `"terminate"` ends the episode with reward 0, `"retry"` costs nothing
-    up to `max_retries` times an episode and a guess from then on.
+    Observation: the task at reset, then the answer to the last guess: `correct`, `higher`, `lower`, or what an invalid
+    guess should have looked like.
 
-    Reset options: `target`, and `low`, `high`, `max_guesses` for this episode alone.
+    Action: free text that holds one guess (see `parse_guess`). A reply without exactly one guess in low..high is an
+    invalid guess: `invalid="consume"` (default) uses up a guess, `"terminate"` ends the episode with reward 0,
+    `"retry"` costs nothing up to `max_retries` times an episode and a guess from then on.
 
-    info: `target`, `guess` (int; only where the reply held one), `is_success`, `parse_error` (None, "no_guess",
-    "ambiguous", "unfinished_thought" or "out_of_range"), `range` (smallest and largest number the answers still
-    allow), `value` (success rate from here under optimal play; 0 once the episode is over), `guesses_left`.
+    Reward: 1 for the right guess, else 0.
+
+    Episode end: terminated on the right guess and when the guesses are used up; never truncated.
+
+    Info:
+    - `is_success`: the guess was right.
+    - `parse_error`: None, "no_guess", "ambiguous", "unfinished_thought" or "out_of_range".
+    - `target`: the hidden number.
+    - `guess`: the guess as a number; only where the reply held one.
+    - `range`: smallest and largest number the answers still allow.
+    - `value`: success rate from here under optimal play; 0 once the episode is over.
+    - `guesses_left`: how many guesses remain.
+
+    Reset options: `target`, and `low`, `high`, `max_guesses`, each for this episode alone.
+
+    Solver: exact. Of n numbers still possible, k guesses find at most 2^k - 1, so the best success rate is
+    min(1, (2^k - 1) / n) (`value`), and `q_value` gives that of any single guess.
 
     Args:
         low, high: the range, both ends included.
@@ -153,11 +167,14 @@ class NumberSearchEnv(TextEnv):
         self.max_retries = max_retries
         self._defaults = self._check_sizes(low, high, max_guesses)
         self.low, self.high, self.max_guesses = self._defaults
-        self.max_turns = max_guesses + (max_retries if invalid == "retry" else 0)
+        self.max_turns = self._turns(max_guesses)
         self.observation_space = FreeText()
         self.action_space = FreeText([str(number) for number in range(low, min(high, low + 999) + 1)])
         self.target = self.range_low = self.range_high = low
         self.guesses_left = self.retries_left = 0
+
+    def _turns(self, max_guesses: int) -> int:
+        return max_guesses + (self.max_retries if self.invalid == "retry" else 0)
 
     @staticmethod
     def _check_sizes(low: int, high: int, max_guesses: int) -> tuple[int, int, int]:
@@ -172,22 +189,22 @@ class NumberSearchEnv(TextEnv):
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[str, Info]:
         super().reset(seed=seed)
+        low, high, max_guesses = self._defaults
+        target: Any = None
         if options:
             options = check_options(options, ("target", "low", "high", "max_guesses"), "NumberSearch")
-            defaults = self._defaults
-            self.low, self.high, self.max_guesses = self._check_sizes(
-                options.get("low", defaults[0]),
-                options.get("high", defaults[1]),
-                options.get("max_guesses", defaults[2]),
+            low, high, max_guesses = self._check_sizes(
+                options.get("low", low), options.get("high", high), options.get("max_guesses", max_guesses)
             )
-        else:
-            self.low, self.high, self.max_guesses = self._defaults
+            target = options.get("target")
         # Drawn even where `target` is given, so that an option never shifts the stream of later episodes.
-        drawn = int(self.np_random.integers(self.low, self.high + 1))
-        target = options.get("target", drawn) if options else drawn
-        if isinstance(target, bool) or not isinstance(target, (int, np.integer)) or not self.low <= target <= self.high:
-            raise ValueError(f"NumberSearch: target={target!r} is not a whole number in {self.low}..{self.high}")
-        self.target = int(target)
+        drawn = int(self.np_random.integers(low, high + 1))
+        if not options or "target" not in options:
+            target = drawn
+        elif isinstance(target, bool) or not isinstance(target, (int, np.integer)) or not low <= target <= high:
+            raise ValueError(f"NumberSearch: target={target!r} is not a whole number in {low}..{high}")
+        self.low, self.high, self.max_guesses, self.target = low, high, max_guesses, int(target)
+        self.max_turns = self._turns(max_guesses)
         self.guesses_left = self.max_guesses
         self.retries_left = self.max_retries if self.invalid == "retry" else 0
         self.range_low, self.range_high = self.low, self.high

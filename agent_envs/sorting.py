@@ -130,19 +130,31 @@ def loophole(numbers: Numbers) -> tuple[int, ...]:
 
 
 class SortEnv(TextEnv):
-    """Sort n numbers, drawn from 0..high with repeats, into rising order, in one reply.
+    """Sort a few numbers into rising order, in one reply.
 
-    Observation: the numbers at reset, then `correct` or `wrong`. Action: free text that holds one list of numbers (see
-    `parse_numbers`). The episode terminates after one reply, whatever it is; it is never truncated.
+    Rules: each of the n numbers is drawn uniformly from 0..high, so that they may repeat.
 
-    Reward, in points: `"exact"` 1 for the sorted list, else 0; `"positions"` the count of right positions;
+    Observation: the numbers at reset, then `correct` or `wrong`, or what an invalid answer should have been.
+
+    Action: free text that holds one list of numbers (see `parse_numbers`). A reply without exactly n numbers is an
+    invalid answer.
+
+    Reward: in points. `"exact"` gives 1 for the sorted list, else 0; `"positions"` the count of right positions;
     `"dense"` one for each input number reproduced and one for each neighbouring pair in order, with the loophole that
-    the top of this file names; `"dense_closed"` the same without it. A reply without exactly n numbers earns 0.
+    the top of `agent_envs/sorting.py` names; `"dense_closed"` the same without it. An invalid answer earns 0.
 
-    Reset options: `numbers` (a list of at least two), or `n`, for this episode alone.
+    Episode end: terminated after one reply, whatever it is; never truncated.
 
-    info: `numbers`, `answer` (tuple or None), `is_success` (sorted, whatever the reward says), `max_reward` (the right
-    answer's), `parse_error` (None, "no_answer", "ambiguous", "unfinished_thought" or "wrong_length").
+    Info:
+    - `is_success`: the answer is sorted, whatever the reward says.
+    - `parse_error`: None, "no_answer", "ambiguous", "unfinished_thought" or "wrong_length".
+    - `numbers`: the numbers to sort.
+    - `answer`: the answer as a tuple, or None.
+    - `max_reward`: the right answer's reward.
+
+    Reset options: `numbers` (a list of 2 to 100), or `n`, each for this episode alone.
+
+    Solver: exact; it sorts.
 
     Args:
         n: how many numbers, 2 to 100.

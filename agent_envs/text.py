@@ -57,7 +57,7 @@ class TextEnv(gymnasium.Env[str, str]):
     metadata: ClassVar[dict[str, Any]] = {"render_modes": ["ansi"], "render_fps": 1}
     STATE_FIELDS: ClassVar[tuple[str, ...]] = ()
     max_turns: int
-    """Most turns an episode can last; a trainer with a smaller cap would cut episodes short."""
+    """Most turns an episode can last under the present options; a trainer with a smaller cap would cut it short."""
 
     def __init__(self, render_mode: str | None = None) -> None:
         if render_mode not in (None, "ansi"):

@@ -403,3 +403,20 @@ def test_a_player_does_not_see_the_target_through_its_seed():
         env.reset(seed=seed)
         hits += random_policy(env, seed)() == str(env.target)
     assert hits / 500 < 0.12
+
+
+def test_max_turns_follows_the_options() -> None:
+    env: Any = gymnasium.make("NumberSearch-v0", invalid="retry", max_retries=3).unwrapped
+    assert env.max_turns == 7
+    env.reset(options={"max_guesses": 10})
+    assert env.max_turns == 13
+    env.reset()
+    assert env.max_turns == 7
+
+
+def test_a_refused_reset_changes_nothing() -> None:
+    env: Any = gymnasium.make("NumberSearch-v0").unwrapped
+    env.reset(seed=0)
+    with pytest.raises(ValueError, match="target=99"):
+        env.reset(options={"high": 50, "target": 99})
+    assert (env.low, env.high) == (1, 16)

@@ -21,7 +21,8 @@ TASKS = [
 
 def rollout(model: Any, tokenizer: Any, seed: int = 0, **settings: Any) -> tuple[list[Trajectory], TransformersPolicy]:
     ends = [tokenizer.eos_token_id]
-    policy = TransformersPolicy(model, ends, **({"max_turn_tokens": 3} | settings))
+    given: dict[str, Any] = {"max_turn_tokens": 3} | settings
+    policy = TransformersPolicy(model, ends, **given)
     lend = EnvPool().lend()
     return collect_rollouts(TASKS, lend, policy, Chat(tokenizer, ends), max_turns=7, seed=seed), policy
 
@@ -107,7 +108,8 @@ def test_top_k_of_one_is_greedy(tiny: tuple[Any, Any]) -> None:
 
 def test_top_p_and_min_p_cut_the_tail(tiny: tuple[Any, Any]) -> None:
     free = rollout(*tiny)[0]
-    for cut in ({"top_p": 0.1}, {"min_p": 0.9}):
+    cuts: list[dict[str, Any]] = [{"top_p": 0.1}, {"min_p": 0.9}]
+    for cut in cuts:
         games = rollout(*tiny, **cut)[0]
 
         def mean(games: list[Trajectory]) -> float:
@@ -131,8 +133,9 @@ def test_models_whose_cache_cannot_be_carried_are_recognised(tiny: tuple[Any, An
     ("settings", "word"), [({"max_turn_tokens": 0}, "max_turn_tokens=0"), ({"temperature": -1.0}, "temperature=-1")]
 )
 def test_bad_settings(tiny: tuple[Any, Any], settings: dict[str, Any], word: str) -> None:
+    given: dict[str, Any] = {"max_turn_tokens": 3} | settings
     with pytest.raises(ValueError, match=word):
-        TransformersPolicy(tiny[0], [1], **({"max_turn_tokens": 3} | settings))
+        TransformersPolicy(tiny[0], [1], **given)
 
 
 def test_vllm_policy_caps_each_turn_and_reads_the_sampled_logprob() -> None:

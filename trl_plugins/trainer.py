@@ -85,7 +85,7 @@ class MultiTurnGRPOTrainer(GRPOTrainer):
         self._rollouts_at: tuple[int, int] = (-1, 0)
         train_dataset, eval_dataset = _as_dataset(train_dataset), _as_dataset(eval_dataset)
         if isinstance(train_dataset, Dataset):
-            check_environments(train_dataset, env_fn, args.max_turns)
+            check_environments(train_dataset, env_fn)
         if isinstance(model, str):
             processing_class = processing_class or AutoTokenizer.from_pretrained(model)
             load: Any = args.model_init_kwargs or {}
@@ -129,7 +129,9 @@ class MultiTurnGRPOTrainer(GRPOTrainer):
 
         def prompt(row: dict[str, Any]) -> dict[str, Any]:
             task = row_task(row)
-            observation, _ = self.env_pool.lend()(task.env_id).reset(seed=task.seed, options=dict(task.options))
+            env = self.env_pool.lend()(task.env_id)
+            observation, _ = env.reset(seed=task.seed, options=dict(task.options))
+            check_turns(env, task, args.max_turns)
             return {"prompt": self.chat.opening_messages(observation, args.system_prompt)}
 
         if isinstance(dataset, Dataset):  # not `map`: it would hash and cache a closure over environments
@@ -371,22 +373,27 @@ def check_groups(keys: Sequence[Any], group_size: int) -> None:
             )
 
 
-def check_environments(dataset: Dataset, env_fn: EnvFn | None, max_turns: int) -> None:
-    """Every environment id exists and can end within `max_turns`; one line says which does not."""
+def check_environments(dataset: Dataset, env_fn: EnvFn | None) -> None:
+    """Every environment id exists; one line says which does not."""
     if env_fn is None and "env_id" not in dataset.column_names:
         raise ValueError("the dataset has no `env_id` column; add one, or pass env_fn")
     env_ids = sorted(set(dataset["env_id"])) if env_fn is None else [""]
     for env_id in env_ids:
         try:
-            env = env_fn() if env_fn else gymnasium.make(env_id, disable_env_checker=True)
+            if env_fn is None:
+                gymnasium.make(env_id, disable_env_checker=True)
         except gymnasium.error.Error as error:
             raise ValueError(
                 f"environment id {env_id!r} is not registered ({error}); import its package first, or fix the id"
             ) from error
-        needed = getattr(env.unwrapped, "max_turns", None) or getattr(env.spec, "max_episode_steps", None)
-        if needed is not None and needed > max_turns:
-            name = env_id or type(env.unwrapped).__name__
-            raise ValueError(f"max_turns={max_turns} cuts {name} short, whose episodes last up to {needed}; raise it")
+
+
+def check_turns(env: gymnasium.Env[str, str], task: Task, max_turns: int) -> None:
+    """An episode of the task can end within `max_turns`, as far as its environment says how long it lasts."""
+    needed = getattr(env.unwrapped, "max_turns", None) or getattr(env.spec, "max_episode_steps", None)
+    if needed is not None and needed > max_turns:
+        name = task.env_id or type(env.unwrapped).__name__
+        raise ValueError(f"max_turns={max_turns} cuts {name} short, whose episodes last up to {needed}; raise it")
 
 
 def derive_seed(*parts: int) -> int:

@@ -34,7 +34,10 @@ def reinforce(returns: torch.Tensor) -> torch.Tensor:
 
 
 def group_mean(returns: torch.Tensor, group_size: int) -> torch.Tensor:
-    """w = R - mean of the group. returns (N,) -> (N,); a group whose returns are all equal gets exactly 0."""
+    """w = R - mean of the group (the baseline of GRPO, Shao et al. 2024, without its divisions). returns (N,) -> (N,).
+
+    A group whose returns are all equal gets exactly 0.
+    """
     groups = _groups(returns, group_size)
     centred = groups - groups.nanmean(dim=1, keepdim=True)
     return centred.masked_fill(_tied(groups), 0.0).nan_to_num(0.0).flatten()

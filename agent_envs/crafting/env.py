@@ -37,6 +37,11 @@ _NOT_UNDERSTOOD = {
 class CraftingEnv(TextEnv):
     """Gather, craft and place stations among a few places until the goal item is in the pack.
 
+    Rules: ways between places go both ways, and a resource never runs out where it lies. A formula's ingredients are
+    used up; a tool must be in the pack and stays there; a station (table, furnace) must have been placed where you are.
+    No command makes the goal impossible. In a share of the upper tiers' tasks it is so from the start: a needed
+    resource is nowhere on the map.
+
     Observation: at reset the rules (commands, formulas, on a known map every place), then, every turn, four lines:
 
         Goal: iron_pickaxe. Step 7/56.
@@ -47,22 +52,31 @@ class CraftingEnv(TextEnv):
     Action: free text that holds one of `go X`, `mine X`, `craft X`, `smelt X`, `place X`, `give up` (what is accepted:
     `agent_envs.crafting.commands`). Every reply costs a turn, understood or not, refused or not.
 
-    Episode end: terminated when the goal is in the pack, or on `give up`; truncated when the budget is used up. Giving
-    up is right, and then a success, only where a needed resource is nowhere on the map, and under a hidden map only
-    once every place was visited.
-
     Reward: 1 on success, else 0 (`reward="sparse"`). Besides that, "milestone" pays 0.5 / m for the first of each of
     the goal's m ancestors that is obtained, each once an episode; "potential" pays Φ(s') - Φ(s), where Φ(s) is
     -(fewest commands from s) / (fewest from the start), so 0 at the goal; on every other ending Φ stays as it is, so
-    that failing is never paid. It is 0 throughout a task that is impossible. Time running out is no success.
+    that failing is never paid. It is 0 throughout a task that is impossible.
 
-    info: `is_success`; `parse_error` (None, "no_command", "unknown_item", "unknown_place", "bad_count",
-    "unfinished_thought"); `precondition_failed` (None or what is missing, in words); `command` (what was understood,
-    or None); `several_commands` (the first of several was taken); `step`, `budget`. With `info_level="full"` also
-    `admissible` (commands that would not be refused), `optimal_steps` (fewest commands from the start knowing the whole
-    map, so a lower bound under a hidden one) and `remaining_steps` (the same from here); both left out if impossible.
+    Episode end: terminated when the goal is in the pack, or on `give up`; truncated when the budget is used up, which
+    is no success. Giving up is right, and then a success, only where a needed resource is nowhere on the map, and under
+    a hidden map only once every place was visited.
 
-    Reset options: every argument below up to `show_admissible`, for this episode alone.
+    Info:
+    - `is_success`: the goal is in the pack, or giving up was right.
+    - `parse_error`: None, "no_command", "unknown_item", "unknown_place", "bad_count" or "unfinished_thought".
+    - `precondition_failed`: None, or what is missing, in words.
+    - `command`: what was understood, or None.
+    - `several_commands`: the first of several was taken.
+    - `step`, `budget`: turns taken, and turns in the episode.
+    - `admissible` (only with `info_level="full"`, as all that follow): the commands that would not be refused.
+    - `optimal_steps`: fewest commands from the start knowing the whole map, so a lower bound under a hidden one; left
+      out where the task is impossible.
+    - `remaining_steps`: the same from here.
+
+    Reset options: every argument below from `tier` to `show_admissible`, for this episode alone.
+
+    Solver: exact A* to the fewest commands from any state, knowing the whole map (`agent_envs.crafting.solver`). On a
+    hidden map no player can match it; `explore_action` knows only what was seen.
 
     Args:
         tier: 0 to 5, see `agent_envs.crafting.tiers`.
@@ -291,7 +305,7 @@ class CraftingEnv(TextEnv):
         return str(baselines.explore_then_plan(self._begun(), self.state, self.visited))
 
     def novice_action(self, rng: np.random.Generator) -> str:
-        """Half-attentive: often a useful command, else any admissible one."""
+        """Half-attentive: now and then a useful command, else any it has heard of, refused or not; never gives up."""
         return str(baselines.novice(self._begun(), self.state, self.visited, rng))
 
     def random_action(self, rng: np.random.Generator) -> str:

@@ -45,11 +45,12 @@ class Settings:
 
     Args:
         tier: 0 (easiest) to 5.
-        goal, count: the item to have, and how many.
+        goal: the item to have.
+        count: how many of it, 1 to 64.
         places: how many places, 2 to 8.
         map: "known" prints every place at the start; "hidden" shows the current one only.
         quantities: "lite", "full" (Minecraft-like) or "perturbed" (drawn from the seed, and printed).
-        reward: see `CraftingEnv`.
+        reward: "sparse", "milestone" or "potential", see `CraftingEnv`.
         budget: commands in an episode; None for the tier's own rule (`agent_envs.crafting.generate.budget_for`).
         impossible_fraction: share of tasks with a needed resource removed everywhere; the tiers' own is 0.06,
             which keeps samples of them below a tenth.
