@@ -15,6 +15,7 @@ import agent_envs
 from tests.test_rollout import Fragile
 from trl_plugins.tiny_base import tiny_base_path
 from trl_plugins.trainer import check_groups, episode_return, tokens_for_trl
+from trl_plugins.weights import rloo
 
 
 def rows_of_a_batch(trainer: Any) -> list[dict[str, Any]]:
@@ -133,6 +134,49 @@ def test_no_gradient_at_tokens_the_policy_did_not_sample(make_trainer: Any, adva
     assert (~sampled & inputs["completion_mask"].bool()).any(), "environment tokens were meant to be there"
     assert logps.grad[~sampled].abs().max() == 0.0
     assert (logps.grad[sampled] != 0).all()
+
+
+def test_rloo_equals_stock_trl(make_trainer: Any, tmp_path: Any) -> None:
+    from trl import RLOOConfig, RLOOTrainer
+
+    args = RLOOConfig(
+        str(tmp_path / "rloo"),
+        num_generations=4,
+        per_device_train_batch_size=16,
+        max_completion_length=4,
+        bf16=False,
+        report_to="none",
+        beta=0.0,
+    )
+    returns = [float(r) for r in torch.randint(0, 3, (16,), generator=torch.Generator().manual_seed(3))]
+    stock: Any = RLOOTrainer(
+        model=tiny_base_path(),
+        reward_funcs=[lambda completions, **_: returns],  # type: ignore[arg-type]
+        args=args,
+        train_dataset=Dataset.from_list([{"prompt": [{"role": "user", "content": f"Say {i}."}]} for i in range(4)]),
+    )
+    stock.model.train()
+    output = stock._generate_and_score_completions(rows_of_a_batch(stock))
+    torch.testing.assert_close(output["advantages"].flatten(), rloo(torch.tensor(returns), 4), atol=1e-6, rtol=0)
+
+
+@pytest.mark.parametrize("advantage", ["reinforce", "constant", "running_mean", "rest", "batch_norm"])
+def test_one_trajectory_a_task(make_trainer: Any, advantage: str) -> None:
+    trainer = make_trainer(advantage=advantage, num_generations=1, baseline=0.5)
+    trainer.train()
+    assert len(trainer.last_trajectories) == 16
+    assert len({t.task.seed for t in trainer.last_trajectories}) == 16
+
+
+def test_the_running_mean_goes_into_checkpoints(make_trainer: Any) -> None:
+    settings: dict[str, Any] = {"advantage": "running_mean", "save_strategy": "steps", "save_steps": 1, "max_steps": 3}
+    whole = make_trainer(**settings)
+    whole.train()
+    resumed = make_trainer(**settings)
+    resumed.train(resume_from_checkpoint=str(whole.args.output_dir) + "/checkpoint-1")
+    assert resumed.running_mean == whole.running_mean is not None
+    for name, weight in adapter(whole).items():
+        assert torch.equal(weight, adapter(resumed)[name])
 
 
 def test_reward_to_go_puts_each_turns_weight_on_its_own_tokens(make_trainer: Any) -> None:
@@ -271,6 +315,7 @@ def test_mixed_environments_train_in_one_run(make_trainer: Any) -> None:
     ("settings", "message"),
     [
         ({"advantage": "ppo"}, "advantage='ppo' is unknown; use one of dr_grpo"),
+        ({"num_generations": 1}, "advantage='dr_grpo' compares a group's members"),
         ({"num_generations": 3}, "num_generations=3 does not divide the 16 episodes"),
         ({"max_turns": 3}, "max_turns=3 cuts NumberSearch-v0 short, whose episodes last up to 4"),
         ({"max_turns": 0}, "max_turns=0"),

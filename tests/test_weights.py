@@ -44,10 +44,10 @@ def test_groups_never_mix() -> None:
     assert got.tolist() == [0.5, -0.5, 0.0, 0.0]
 
 
-@pytest.mark.parametrize("name", ["reinforce", "group_mean", "dr_grpo", "grpo"])
+@pytest.mark.parametrize("name", sorted(set(weights.NORMALISERS) - {"batch_norm"}))
 def test_failed_trajectories_count_in_nothing(name: str) -> None:
-    with_failure = weights.trajectory_weights(name, torch.tensor([1.0, NAN, 0, 0]), 4)
-    without = weights.trajectory_weights(name, torch.tensor([1.0, 0, 0]), 3)
+    with_failure = weights.trajectory_weights(name, torch.tensor([1.0, NAN, 0, 0]), 4, baseline=0.5)
+    without = weights.trajectory_weights(name, torch.tensor([1.0, 0, 0]), 3, baseline=0.5)
     assert with_failure[1].item() == 0.0
     torch.testing.assert_close(with_failure[[0, 2, 3]], without)
 
@@ -87,6 +87,30 @@ def test_a_failed_trajectory_counts_in_no_turn() -> None:
     rewards = torch.tensor([[1.0, 1.0], [0.0, 0.0], [NAN, NAN]])
     got = weights.turn_weights("dr_grpo", rewards, torch.tensor([2, 2, 1]), 3)
     assert got.tolist() == [[1.0, 0.5], [-1.0, -0.5], [0.0, 0.0]]
+
+
+def test_rloo_by_hand() -> None:
+    # Others' means: 1/3, 1/3, 2/3, 2/3.
+    got = weights.rloo(torch.tensor([1.0, 1, 0, 0]), 4)
+    torch.testing.assert_close(got, torch.tensor([2 / 3, 2 / 3, -2 / 3, -2 / 3]))
+    assert weights.rloo(torch.tensor([1.0, NAN]), 2).tolist() == [0.0, 0.0]
+    assert weights.rloo(torch.tensor([1.0, 0.0]), 2).tolist() == [1.0, -1.0]
+
+
+def test_constant_rest_and_batch_norm_by_hand() -> None:
+    returns = torch.tensor([1.0, 0.5, 0.0])
+    assert weights.constant(returns, 0.5).tolist() == [0.5, 0.0, -0.5]
+    assert weights.rest(returns, 0.5).tolist() == [1.0, 1.0, 0.0]
+    torch.testing.assert_close(weights.batch_norm(returns, eps=0.0), torch.tensor([1.0, 0.0, -1.0]))
+
+
+def test_running_mean_compares_with_earlier_batches_alone() -> None:
+    first, second = torch.tensor([1.0, 0.0]), torch.tensor([1.0, NAN])
+    average = weights.next_running_mean(None, first, 0.9)
+    assert average == 0.5
+    assert weights.running_mean(second, average).tolist() == [0.5, 0.0]
+    assert weights.next_running_mean(average, second, 0.9) == pytest.approx(0.55)
+    assert weights.next_running_mean(average, torch.tensor([NAN]), 0.9) == average
 
 
 def test_zero_variance_share() -> None:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from peft import LoraConfig
 from trl import GRPOConfig
 
-from trl_plugins.weights import NORMALISERS
+from trl_plugins.weights import NORMALISERS, SINGLE
 
 
 def default_lora() -> LoraConfig:
@@ -28,10 +28,14 @@ class MultiTurnGRPOConfig(GRPOConfig):
     """
 
     advantage: str = field(
-        default="dr_grpo", metadata={"help": "The method, by its weight: dr_grpo, grpo, group_mean or reinforce."}
+        default="dr_grpo", metadata={"help": f"The method, by its weight: {', '.join(NORMALISERS)}."}
     )
     grpo_std: str = field(
         default="sample", metadata={"help": "Standard deviation of advantage grpo: sample (as TRL) or population."}
+    )
+    baseline: float = field(default=0.0, metadata={"help": "b of advantage constant; the threshold of advantage rest."})
+    baseline_decay: float = field(
+        default=0.9, metadata={"help": "Decay a step of advantage running_mean's average (saved in checkpoints)."}
     )
     credit: str = field(
         default="trajectory",
@@ -74,7 +78,7 @@ class MultiTurnGRPOConfig(GRPOConfig):
         for name in ("max_turns", "max_turn_tokens", "eval_samples"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name}={getattr(self, name)} must be at least 1")
-        for name in ("max_failed_share", "entropy_bonus_until", "discount"):
+        for name in ("max_failed_share", "entropy_bonus_until", "discount", "baseline_decay"):
             if not 0 <= getattr(self, name) <= 1:
                 raise ValueError(f"{name}={getattr(self, name)} is a share, so between 0 and 1")
         most = self.max_turns * self.max_turn_tokens
@@ -91,14 +95,25 @@ class MultiTurnGRPOConfig(GRPOConfig):
         if self.num_generations_eval is None:
             self.num_generations_eval = 1  # evaluate() plays its own games; TRL's size checks then always pass
         self._check_groups()
+        single = self.num_generations == 1
+        if single and self.advantage not in SINGLE:
+            raise ValueError(
+                f"advantage={self.advantage!r} compares a group's members, so num_generations must be at least 2; "
+                f"with one trajectory a task use {', '.join(SINGLE)}"
+            )
+        # TRL refuses groups of one, which its own advantages could not use; ours can.
+        self.num_generations = 2 if single and self._batch() % 2 == 0 else self.num_generations
         super().__post_init__()
+        self.num_generations = 1 if single else self.num_generations
+
+    def _batch(self) -> int:
+        """Episodes generated at a time, over all processes."""
+        local = self.per_device_train_batch_size * (self.steps_per_generation or self.gradient_accumulation_steps)
+        return self.generation_batch_size or local * int(os.environ.get("WORLD_SIZE", "1"))
 
     def _check_groups(self) -> None:
         """TRL checks this too, without saying what to do."""
-        steps = self.steps_per_generation or self.gradient_accumulation_steps
-        local = self.per_device_train_batch_size * steps
-        batch = self.generation_batch_size or local * int(os.environ.get("WORLD_SIZE", "1"))
-        group = self.num_generations or 0
+        batch, group = self._batch(), self.num_generations or 0
         if group > 1 and batch % group:
             raise ValueError(
                 f"num_generations={group} does not divide the {batch} episodes generated at a time "

@@ -11,6 +11,7 @@ import json
 import math
 import statistics
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any, Literal
 
 import gymnasium
@@ -27,7 +28,15 @@ from trl_plugins.chat import Chat, end_token_ids, load_chat_template
 from trl_plugins.config import MultiTurnGRPOConfig, default_lora
 from trl_plugins.policies import TransformersPolicy, VLLMPolicy
 from trl_plugins.rollout import EnvFn, EnvPool, Policy, Trajectory, collect_rollouts
-from trl_plugins.weights import NORMALISERS, trajectory_weights, turn_weights, zero_variance_share
+from trl_plugins.weights import (
+    NORMALISERS,
+    next_running_mean,
+    trajectory_weights,
+    turn_weights,
+    zero_variance_share,
+)
+
+BASELINE_FILE = "baseline.json"
 
 
 def row_task(row: dict[str, Any]) -> Task:
@@ -83,6 +92,7 @@ class MultiTurnGRPOTrainer(GRPOTrainer):
         self.last_trajectories: list[Trajectory] = []
         self._rows: list[dict[str, Any]] = []
         self._rollouts_at: tuple[int, int] = (-1, 0)
+        self.running_mean: float | None = None
         train_dataset, eval_dataset = _as_dataset(train_dataset), _as_dataset(eval_dataset)
         if isinstance(train_dataset, Dataset):
             check_environments(train_dataset, env_fn)
@@ -200,17 +210,28 @@ class MultiTurnGRPOTrainer(GRPOTrainer):
         returns: Any = self.accelerator.gather(local)
         mine = slice(self.accelerator.process_index * len(local), (self.accelerator.process_index + 1) * len(local))
         if self.args.credit == "trajectory":
-            weights = trajectory_weights(self.args.advantage, returns, self.num_generations, self.args.grpo_std)
+            args = self.args
+            weights = trajectory_weights(
+                args.advantage, returns, self.num_generations, args.grpo_std, self._baseline(returns)
+            )
             output["advantages"] = weights[mine]
         else:
-            weights = self._turn_weights(trajectories)
+            weights = self._turn_weights(trajectories, self._baseline(returns))
             output["advantages"] = spread_over_tokens(
                 weights[mine], [t.turn_index for t in trajectories], output["completion_ids"].shape[1]
             )
         self._log_rollout(trajectories, returns, weights)
         return output
 
-    def _turn_weights(self, trajectories: list[Trajectory]) -> torch.Tensor:
+    def _baseline(self, returns: torch.Tensor) -> float:
+        """The number a method compares with, before this batch moves the running mean on."""
+        if self.args.advantage != "running_mean":
+            return self.args.baseline
+        before = self.running_mean
+        self.running_mean = next_running_mean(before, returns, self.args.baseline_decay)
+        return 0.0 if before is None else before
+
+    def _turn_weights(self, trajectories: list[Trajectory], baseline: float) -> torch.Tensor:
         """Weights (N, max_turns) of the turns of all processes' trajectories."""
         rewards = torch.zeros(len(trajectories), self.args.max_turns, device=self.accelerator.device)
         for row, trajectory in enumerate(trajectories):
@@ -221,7 +242,9 @@ class MultiTurnGRPOTrainer(GRPOTrainer):
         lengths = torch.tensor([len(t.turns) for t in trajectories], device=self.accelerator.device)
         rewards, lengths = self.accelerator.gather((rewards, lengths))  # type: ignore[misc]
         args = self.args
-        return turn_weights(args.advantage, rewards, lengths, self.num_generations, args.discount, args.grpo_std)
+        return turn_weights(
+            args.advantage, rewards, lengths, self.num_generations, args.discount, args.grpo_std, baseline
+        )
 
     def _log_rollout(self, trajectories: list[Trajectory], returns: torch.Tensor, weights: torch.Tensor) -> None:
         log = self._metrics["train"]
@@ -232,6 +255,19 @@ class MultiTurnGRPOTrainer(GRPOTrainer):
         if self.is_world_process_zero():  # TRL filled this log with its own advantages
             self._logs["advantages"].clear()
             self._logs["advantages"].extend(weights.reshape(len(weights), -1).sum(-1).tolist())
+
+    # --- The running mean is training state: it goes into checkpoints and comes back from them ------------------------
+
+    def _save_checkpoint(self, model: Any, trial: Any) -> None:
+        super()._save_checkpoint(model, trial)
+        if self.args.should_save:
+            folder = Path(self._get_output_dir(trial=trial)) / f"checkpoint-{self.state.global_step}"
+            (folder / BASELINE_FILE).write_text(json.dumps({"running_mean": self.running_mean}))
+
+    def _load_optimizer_and_scheduler(self, checkpoint: str | None) -> None:
+        super()._load_optimizer_and_scheduler(checkpoint)
+        if checkpoint is not None and (Path(checkpoint) / BASELINE_FILE).is_file():
+            self.running_mean = json.loads((Path(checkpoint) / BASELINE_FILE).read_text())["running_mean"]
 
     # --- Loss --------------------------------------------------------------------------------------------------------
 

@@ -13,7 +13,9 @@ from typing import Literal, get_args
 
 import torch
 
-Advantage = Literal["dr_grpo", "grpo", "group_mean", "reinforce"]
+Advantage = Literal[
+    "dr_grpo", "grpo", "group_mean", "rloo", "batch_norm", "reinforce", "constant", "running_mean", "rest"
+]
 Credit = Literal["trajectory", "reward_to_go"]
 Normaliser = Literal["constant", "own_length", "none"]
 StdKind = Literal["sample", "population"]
@@ -22,15 +24,71 @@ NORMALISERS: dict[str, Normaliser] = {
     "dr_grpo": "constant",
     "grpo": "own_length",
     "group_mean": "none",
+    "rloo": "none",
+    "batch_norm": "none",
     "reinforce": "none",
+    "constant": "none",
+    "running_mean": "none",
+    "rest": "none",
 }
 """What a trajectory's summed loss is divided by: the constant C = max_turns x max_turn_tokens, its own number of
 sampled tokens, or nothing."""
+
+SINGLE = ("reinforce", "constant", "running_mean", "rest", "batch_norm")
+"""Methods that compare with nothing inside a group, so that one trajectory a task is enough."""
 
 
 def reinforce(returns: torch.Tensor) -> torch.Tensor:
     """w = R (Williams 1992). returns (N,) -> (N,)."""
     return returns.nan_to_num(0.0)
+
+
+def constant(returns: torch.Tensor, baseline: float) -> torch.Tensor:
+    """w = R - b for a fixed b (Williams 1992). returns (N,) -> (N,)."""
+    return (returns - baseline).nan_to_num(0.0)
+
+
+def running_mean(returns: torch.Tensor, baseline: float) -> torch.Tensor:
+    """w = R - exponential average of the returns of earlier batches (Williams 1992). returns (N,) -> (N,).
+
+    `baseline` is the average before this batch (`next_running_mean` moves it on): one that held this batch's returns
+    would depend on the actions it is a baseline for.
+    """
+    return constant(returns, baseline)
+
+
+def next_running_mean(average: float | None, returns: torch.Tensor, decay: float) -> float | None:
+    """The average after a batch: decay x before + (1 - decay) x the batch's mean return; the first batch starts it."""
+    if bool(returns.isnan().all()):
+        return average
+    mean = returns.nanmean().item()
+    return mean if average is None else decay * average + (1 - decay) * mean
+
+
+def rest(returns: torch.Tensor, threshold: float) -> torch.Tensor:
+    """w = 1 where R >= threshold, else 0: the filter of ReST (Gulcehre et al. 2023, section 3), used online.
+
+    returns (N,) -> (N,).
+    """
+    return (returns >= threshold).to(returns.dtype)
+
+
+def batch_norm(returns: torch.Tensor, eps: float = 1e-4) -> torch.Tensor:
+    """w = (R - mean) / (std + eps) over the whole batch, tasks mixed (GEM's return batch normalisation, 2025).
+
+    returns (N,) -> (N,); the standard deviation is the sample's.
+    """
+    return grpo(returns, len(returns), eps=eps)
+
+
+def rloo(returns: torch.Tensor, group_size: int) -> torch.Tensor:
+    """w = R - mean of the group's other members (RLOO, Kool et al. 2019, Ahmadian et al. 2024). returns (N,) -> (N,).
+
+    That is (R - group mean) x n / (n - 1) for n members; a lone one has nothing to compare with and gets 0.
+    """
+    count = (~_groups(returns, group_size).isnan()).sum(dim=1, keepdim=True)
+    centred = group_mean(returns, group_size).view(-1, group_size)
+    return (centred * count / (count - 1).clamp(min=1)).flatten()
 
 
 def group_mean(returns: torch.Tensor, group_size: int) -> torch.Tensor:
@@ -61,14 +119,23 @@ def grpo(returns: torch.Tensor, group_size: int, std: str = "sample", eps: float
     return (centred / (deviation + eps)).flatten()
 
 
-def trajectory_weights(advantage: str, returns: torch.Tensor, group_size: int, std: str = "sample") -> torch.Tensor:
+def trajectory_weights(
+    advantage: str, returns: torch.Tensor, group_size: int, std: str = "sample", baseline: float = 0.0
+) -> torch.Tensor:
     """The weights (N,) of the method named `advantage`.
+
+    `baseline` is b of "constant", the average so far of "running_mean", and the threshold of "rest".
 
     Raises:
         ValueError: an unknown method, or returns that do not fill whole groups.
     """
     methods: dict[str, Callable[[], torch.Tensor]] = {
         "reinforce": lambda: reinforce(returns),
+        "constant": lambda: constant(returns, baseline),
+        "running_mean": lambda: running_mean(returns, baseline),
+        "rest": lambda: rest(returns, baseline),
+        "batch_norm": lambda: batch_norm(returns),
+        "rloo": lambda: rloo(returns, group_size),
         "group_mean": lambda: group_mean(returns, group_size),
         "dr_grpo": lambda: dr_grpo(returns, group_size),
         "grpo": lambda: grpo(returns, group_size, std),
@@ -96,6 +163,7 @@ def turn_weights(
     group_size: int,
     discount: float = 1.0,
     std: str = "sample",
+    baseline: float = 0.0,
 ) -> torch.Tensor:
     """The method named `advantage` on rewards-to-go, turn by turn: a group's turn t is one group of its own.
 
@@ -112,7 +180,7 @@ def turn_weights(
     to_go = rewards_to_go(rewards, discount)
     playing = torch.arange(rewards.shape[1])[None].to(lengths.device) < lengths[:, None]
     by_turn = to_go.masked_fill(~playing, torch.nan)
-    columns = [trajectory_weights(advantage, by_turn[:, t], group_size, std) for t in range(rewards.shape[1])]
+    columns = [trajectory_weights(advantage, by_turn[:, t], group_size, std, baseline) for t in range(rewards.shape[1])]
     return torch.stack(columns, dim=1)
 
 
