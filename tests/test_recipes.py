@@ -58,6 +58,15 @@ def test_drgrpo_leaves_a_whole_run_folder(tmp_path: Path) -> None:
     assert again.stderr.strip().splitlines()[-1].startswith(f"error: {folder} already holds a run; choose another")
 
 
+def test_two_processes_train_one_run(tmp_path: Path) -> None:
+    words = ["--nproc_per_node", "2", "-m", "recipes.drgrpo", "--config", str(CONFIG), *SMALL, "--use_cpu", "true"]
+    done = run(*words, "--output_dir", str(tmp_path / "run"), module="torch.distributed.run")
+    assert done.returncode == 0, done.stderr[-2000:]
+    rows = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
+    assert [row["step"] for row in rows] == [0, 1, 2]
+    assert rows[0]["eval_games_sampled"] == 16
+
+
 @pytest.mark.parametrize(
     ("words", "message"),
     [

@@ -108,6 +108,7 @@ def test_running_mean_compares_with_earlier_batches_alone() -> None:
     first, second = torch.tensor([1.0, 0.0]), torch.tensor([1.0, NAN])
     average = weights.next_running_mean(None, first, 0.9)
     assert average == 0.5
+    assert average is not None
     assert weights.running_mean(second, average).tolist() == [0.5, 0.0]
     assert weights.next_running_mean(average, second, 0.9) == pytest.approx(0.55)
     assert weights.next_running_mean(average, torch.tensor([NAN]), 0.9) == average
