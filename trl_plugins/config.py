@@ -67,6 +67,10 @@ class MultiTurnGRPOConfig(GRPOConfig):
         default=0.5, metadata={"help": "Stop when more than this share of a batch's environments raise."}
     )
     eval_samples: int = field(default=16, metadata={"help": "Sampled games a task in evaluate(); one more is greedy."})
+    eval_exact_epsilon: float = field(
+        default=0.0,
+        metadata={"help": "Above 0, evaluate() also sums success over all episodes more likely than this (1e-5, say)."},
+    )
     eval_seed: int = field(default=20_000, metadata={"help": "Seed of evaluate()'s sampling, the same each time."})
 
     def __post_init__(self) -> None:

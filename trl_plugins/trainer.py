@@ -26,6 +26,7 @@ from trl import GRPOTrainer
 from agent_envs.tasks import Task
 from trl_plugins.chat import Chat, end_token_ids, load_chat_template
 from trl_plugins.config import MultiTurnGRPOConfig, default_lora
+from trl_plugins.exact import ExactSuccess, exact_success
 from trl_plugins.policies import TransformersPolicy, VLLMPolicy
 from trl_plugins.rollout import EnvFn, EnvPool, Policy, Trajectory, collect_rollouts
 from trl_plugins.weights import (
@@ -209,19 +210,24 @@ class MultiTurnGRPOTrainer(GRPOTrainer):
         local = torch.tensor([t.total_return for t in trajectories], dtype=torch.float32, device=device)
         returns: Any = self.accelerator.gather(local)
         mine = slice(self.accelerator.process_index * len(local), (self.accelerator.process_index + 1) * len(local))
-        if self.args.credit == "trajectory":
-            args = self.args
-            weights = trajectory_weights(
-                args.advantage, returns, self.num_generations, args.grpo_std, self._baseline(returns)
-            )
-            output["advantages"] = weights[mine]
-        else:
-            weights = self._turn_weights(trajectories, self._baseline(returns))
+        weights = self.weights(trajectories, returns)
+        output["advantages"] = weights[mine]
+        if self.args.credit != "trajectory":
             output["advantages"] = spread_over_tokens(
                 weights[mine], [t.turn_index for t in trajectories], output["completion_ids"].shape[1]
             )
         self._log_rollout(trajectories, returns, weights)
         return output
+
+    def weights(self, trajectories: list[Trajectory], returns: torch.Tensor) -> torch.Tensor:
+        """The method's weights for all processes' trajectories: (N,), or (N, max_turns) with a weight for each turn.
+
+        `trajectories` are this process's, `returns` (N,) those of all.
+        """
+        args, baseline = self.args, self._baseline(returns)
+        if args.credit == "trajectory":
+            return trajectory_weights(args.advantage, returns, self.num_generations, args.grpo_std, baseline)
+        return self._turn_weights(trajectories, baseline)
 
     def _baseline(self, returns: torch.Tensor) -> float:
         """The number a method compares with, before this batch moves the running mean on."""
@@ -349,6 +355,9 @@ class MultiTurnGRPOTrainer(GRPOTrainer):
         metrics["games_sampled"] = len(sampled)
         if not self.use_vllm:
             metrics["success_greedy"] = summarise(self._evaluate_games(tasks, 0.0))["success"]
+        if self.args.eval_exact_epsilon:
+            exact = self.exact_success(tasks)
+            metrics |= {"success_exact": exact.success, "success_exact_error": exact.error}
         metrics = {f"{metric_key_prefix}_{name}": float(value) for name, value in metrics.items()}
         was_training = self.model.training
         self.model.eval()  # TRL's log() reads the mode: an evaluation must not flush the training metrics
@@ -358,6 +367,20 @@ class MultiTurnGRPOTrainer(GRPOTrainer):
         finally:
             self.model.train(was_training)
         return metrics
+
+    def exact_success(self, tasks: Sequence[Task]) -> ExactSuccess:
+        """Success summed over every episode more likely than `eval_exact_epsilon` (see `trl_plugins.exact`)."""
+        return exact_success(
+            self.accelerator.unwrap_model(self.model_wrapped),
+            self.chat,
+            tasks,
+            self.env_pool.lend(),
+            max_turns=self.args.max_turns,
+            max_turn_tokens=self.args.max_turn_tokens,
+            epsilon=self.args.eval_exact_epsilon,
+            temperature=self.temperature,
+            system_prompt=self.args.system_prompt,
+        )
 
     def _evaluate_games(self, tasks: list[Task], temperature: float | None) -> list[dict[str, float]]:
         """One game of each task, shared out over the processes; the facts of all of them."""
