@@ -32,7 +32,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from agent_envs.tasks import Task
 from recipes.common import one_line_errors
-from trl_plugins.config import MultiTurnGRPOConfig
+from trl_plugins.config import MultiTurnGRPOConfig, loss_type_of
 from trl_plugins.exact import exact_return, restrict_to, walk
 from trl_plugins.rollout import Trajectory
 from trl_plugins.tiny_base import tiny_base_path
@@ -107,9 +107,8 @@ def flat_gradient(trainer: MultiTurnGRPOTrainer) -> torch.Tensor:
 def set_method(trainer: MultiTurnGRPOTrainer, advantage: str, credit: str) -> None:
     """Switch the trainer's method, as its config would have."""
     trainer.args.advantage, trainer.args.credit = advantage, credit
-    normaliser = NORMALISERS[advantage]
-    trainer.loss_type = "grpo" if normaliser == "own_length" else "dr_grpo"
-    trainer.max_completion_length = 1 if normaliser == "none" else trainer.args.max_turns * trainer.args.max_turn_tokens
+    trainer.loss_type = loss_type_of(advantage)
+    trainer.max_completion_length = trainer.loss_divisor()
 
 
 def loss_gradient(

@@ -108,6 +108,21 @@ def test_ceiling_prints_before_after_and_the_best_possible() -> None:
     assert lines[2].endswith("0.9375")
 
 
+def test_compare_runs_each_method_and_resumes(tmp_path: Path) -> None:
+    words = [
+        *("--config", str(ROOT / "recipes/number_search_compare.yaml"), "--output_dir", str(tmp_path / "run")),
+        *("--methods", "dr_grpo", "reinforce", "--seeds", "0", "--max_steps", "1", "--eval_steps", "1"),
+        *("--eval_samples", "1", "--per_device_train_batch_size", "8", "--num_generations", "4"),
+    ]
+    first = run(*words, module="recipes.compare")
+    assert first.returncode == 0, first.stderr[-2000:]
+    assert {p.name for p in (tmp_path / "run").iterdir()} >= {"dr_grpo-0.json", "comparison.png", "table.md"}
+    again = run(*words, "--resume_from_checkpoint", "true", module="recipes.compare")
+    assert again.returncode == 0
+    assert "dr_grpo seed 0" not in again.stderr, "nothing was left to train"
+    assert first.stdout.splitlines()[-4:] == again.stdout.splitlines()[-4:]
+
+
 @pytest.mark.parametrize("path", sorted(ROOT.glob("recipes/*.yaml")), ids=lambda p: p.name)
 def test_every_shipped_config_is_made_of_known_keys(path: Path) -> None:
     text = path.read_text()

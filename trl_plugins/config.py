@@ -93,7 +93,7 @@ class MultiTurnGRPOConfig(GRPOConfig):
             )
         self.max_completion_length = most
         if self.loss_type is None:
-            self.loss_type = "grpo" if NORMALISERS[self.advantage] == "own_length" else "dr_grpo"
+            self.loss_type = loss_type_of(self.advantage)
         if self.repetition_penalty != 1.0:
             raise ValueError("repetition_penalty is not offered in multi-turn rollouts; leave it at 1.0")
         if self.num_generations_eval is None:
@@ -123,6 +123,11 @@ class MultiTurnGRPOConfig(GRPOConfig):
                 f"num_generations={group} does not divide the {batch} episodes generated at a time "
                 "(per_device_train_batch_size x processes x steps_per_generation); make one a multiple of the other"
             )
+
+
+def loss_type_of(advantage: str) -> str:
+    """TRL's loss type that divides as the method does; the trainer sets what "dr_grpo" divides by."""
+    return "grpo" if NORMALISERS[advantage] == "own_length" else "dr_grpo"
 
 
 def _one_of(name: str, value: str, allowed: tuple[str, ...]) -> None:

@@ -38,14 +38,15 @@ class MetricsFile(TrainerCallback):
 class ProgressBar(TrainerCallback):
     """One bar for the whole run, with the success rate on it."""
 
-    def __init__(self) -> None:
+    def __init__(self, name: str = "training") -> None:
+        self._name = name
         self._bar: Any = None
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
         from tqdm import tqdm
 
         if state.is_world_process_zero:
-            self._bar = tqdm(total=state.max_steps, initial=state.global_step, desc="training", smoothing=0.1)
+            self._bar = tqdm(total=state.max_steps, initial=state.global_step, desc=self._name, smoothing=0.1)
 
     def on_log(self, args: Any, state: Any, control: Any, logs: dict[str, Any] | None = None, **_: Any) -> None:
         if self._bar is None or not logs:

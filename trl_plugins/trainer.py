@@ -125,11 +125,16 @@ class MultiTurnGRPOTrainer(GRPOTrainer):
                 "the model has no trainable parameter (a PeftModel loaded for inference?); load it with "
                 "is_trainable=True, or pass peft_config"
             )
-        # The divisor of TRL's "dr_grpo" loss: Dr. GRPO's constant, or 1 for methods that divide by nothing.
-        self.max_completion_length = 1 if NORMALISERS[args.advantage] == "none" else args.max_completion_length
+        self.max_completion_length = self.loss_divisor()
         text_config = self.model.config.get_text_config()
         self._max_context = getattr(text_config, "max_position_embeddings", None)
         self._entropies: torch.Tensor | None = None
+
+    def loss_divisor(self) -> int:
+        """What TRL's "dr_grpo" loss divides by (it calls it max_completion_length): Dr. GRPO's constant C = max_turns x
+        max_turn_tokens, or 1 for methods that divide by nothing."""
+        none = NORMALISERS[self.args.advantage] == "none"
+        return 1 if none else self.args.max_turns * self.args.max_turn_tokens
 
     # --- Rows and rollouts -------------------------------------------------------------------------------------------
 
