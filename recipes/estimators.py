@@ -1,6 +1,7 @@
 """Is the estimator right? Each method's gradient, through the real trainer, against the true gradient.
 
-    python -m recipes.estimators                    (--episodes 400000 by default)
+    python -m recipes.estimators                     (--episodes 400000 by default)
+    python -m recipes.estimators --policy tabular    (a softmax policy over histories in place of the language model)
 
 The task is Number Search over 1..4 with two guesses, the policy the embedded base model with a LoRA adapter, its head
 restricted to the four numbers and its turns to one token, so that the true J and its gradient are finite sums over
@@ -21,7 +22,7 @@ import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 os.environ.setdefault("TRL_EXPERIMENTAL_SILENCE", "1")
 
@@ -40,6 +41,8 @@ from trl_plugins.trainer import MultiTurnGRPOTrainer, spread_over_tokens, tokens
 from trl_plugins.weights import NORMALISERS
 
 NUMBERS, GUESSES, GROUP = 4, 2, 16
+BASELINE = 0.5  # of method constant
+LIMITS: dict[str, Any] = {"max_turns": GUESSES, "max_turn_tokens": 1, "epsilon": 0.0}
 BATCH = 4 * NUMBERS * GROUP  # episodes: four groups of each task
 TASKS = [Task("NumberSearch-v0", n, {"high": NUMBERS, "max_guesses": GUESSES, "target": n + 1}) for n in range(NUMBERS)]
 CHECKED = 4  # batches whose gradient is also taken whole
@@ -62,89 +65,132 @@ METHODS = [
 BIASED = {"grpo": "divides by std and length", "batch_norm": "divides by std"}
 
 
-def make_trainer(folder: str, seed: int) -> MultiTurnGRPOTrainer:
-    """The real trainer on the finite task; every adapter weight is moved off zero, so that all gradients are alive."""
-    path = tiny_base_path()
-    tokenizer, model = AutoTokenizer.from_pretrained(path), AutoModelForCausalLM.from_pretrained(path)
-    restrict_to(model, [tokenizer.convert_tokens_to_ids(str(n + 1)) for n in range(NUMBERS)])
-    args = MultiTurnGRPOConfig(
-        folder,
-        max_turns=GUESSES,
-        max_turn_tokens=1,
-        num_generations=GROUP,
-        per_device_train_batch_size=BATCH,
-        baseline=0.5,
-        bf16=False,
-        gradient_checkpointing=False,
-        report_to="none",
-        seed=seed,
-        max_steps=1,
-    )
-    trainer = MultiTurnGRPOTrainer(model, args, TASKS, processing_class=tokenizer)
-    generator = torch.Generator().manual_seed(seed)
-    with torch.no_grad():
-        for parameter in trainer.model.parameters():
-            if parameter.requires_grad:
-                parameter += 0.05 * torch.randn(parameter.shape, generator=generator)
-    trainer.current_gradient_accumulation_steps = 1  # Trainer.train() would set it
-    return trainer
+class Learner(Protocol):
+    """What `measure` needs of a policy: its episodes, its weights, and the gradient of its loss."""
+
+    @property
+    def running_mean(self) -> float | None:
+        """The average so far of method running_mean; it can be set."""
+        ...
+
+    @running_mean.setter
+    def running_mean(self, value: float | None) -> None: ...
+
+    def true_gradient(self) -> tuple[float, torch.Tensor]:
+        """J and its gradient (P,), by enumerating every episode."""
+        ...
+
+    def play(self, tasks: Sequence[Task], seed: int) -> list[Trajectory]: ...
+
+    def select(self, advantage: str, credit: str) -> None:
+        """Switch the method."""
+        ...
+
+    def weights(self, trajectories: list[Trajectory], returns: torch.Tensor) -> torch.Tensor:
+        """(N,), or (N, turns) for credit reward_to_go."""
+        ...
+
+    def gradient(self, trajectories: Sequence[Trajectory], weights: torch.Tensor) -> torch.Tensor:
+        """Minus the gradient (P,) of the loss on these episodes with these weights."""
+        ...
 
 
-def true_gradient(trainer: MultiTurnGRPOTrainer) -> tuple[float, torch.Tensor]:
-    """J and its gradient (P,), by enumerating every episode."""
-    limits: dict[str, Any] = {"max_turns": GUESSES, "max_turn_tokens": 1, "epsilon": 0.0}
-    tree = walk(trainer.model, trainer.chat, TASKS, trainer.env_pool.lend(), **limits)
-    trainer.model.zero_grad()
-    value = exact_return(trainer.model, tree)
-    value.backward()
-    return value.item(), flat_gradient(trainer)
+class LanguageModelLearner:
+    """The real trainer on the finite task: its rollout, its weights, its loss.
 
+    Every adapter weight is moved off its start, so that all gradients are alive.
+    """
 
-def flat_gradient(trainer: MultiTurnGRPOTrainer) -> torch.Tensor:
-    return torch.cat([p.grad.flatten() for p in trainer.model.parameters() if p.requires_grad]).double()
-
-
-def set_method(trainer: MultiTurnGRPOTrainer, advantage: str, credit: str) -> None:
-    """Switch the trainer's method, as its config would have."""
-    trainer.args.advantage, trainer.args.credit = advantage, credit
-    trainer.loss_type = loss_type_of(advantage)
-    trainer.max_completion_length = trainer.loss_divisor()
-
-
-def loss_gradient(
-    trainer: MultiTurnGRPOTrainer, trajectories: Sequence[Trajectory], weights: torch.Tensor
-) -> torch.Tensor:
-    """Minus the gradient (P,) of the trainer's own loss on these episodes with these weights, (N,) or (N, turns)."""
-    played = tokens_for_trl(trajectories, trainer.eos_token_ids[0])
-
-    def padded(rows: list[list[int]], side: str = "right") -> torch.Tensor:
-        width = max(map(len, rows))
-        return torch.tensor(
-            [r + [0] * (width - len(r)) if side == "right" else [0] * (width - len(r)) + r for r in rows]
+    def __init__(self, folder: str, seed: int) -> None:
+        path = tiny_base_path()
+        tokenizer, model = AutoTokenizer.from_pretrained(path), AutoModelForCausalLM.from_pretrained(path)
+        restrict_to(model, number_tokens(tokenizer))
+        args = MultiTurnGRPOConfig(
+            folder,
+            max_turns=GUESSES,
+            max_turn_tokens=1,
+            num_generations=GROUP,
+            per_device_train_batch_size=BATCH,
+            baseline=BASELINE,
+            bf16=False,
+            gradient_checkpointing=False,
+            report_to="none",
+            seed=seed,
+            max_steps=1,
         )
+        self.trainer = MultiTurnGRPOTrainer(model, args, TASKS, processing_class=tokenizer)
+        generator = torch.Generator().manual_seed(seed)
+        with torch.no_grad():
+            for parameter in self._trained():
+                parameter += 0.05 * torch.randn(parameter.shape, generator=generator)
+        self.trainer.current_gradient_accumulation_steps = 1  # Trainer.train() would set it
 
-    ids = played["completion_ids"]
-    if weights.dim() == 2:
-        weights = spread_over_tokens(weights, [t.turn_index for t in trajectories], max(map(len, ids)))
-    inputs = {
-        "prompt_ids": padded(played["prompt_ids"], "left"),
-        "prompt_mask": padded([[1] * len(r) for r in played["prompt_ids"]], "left"),
-        "completion_ids": padded(ids),
-        "completion_mask": padded([[1] * len(r) for r in ids]),
-        "tool_mask": padded(played["env_mask"]),
-        "advantages": weights.float(),
-    }
-    trainer.model.train()
-    trainer.model.zero_grad()
-    trainer.compute_loss(trainer.model, inputs).backward()
-    return -flat_gradient(trainer)
+    def _trained(self) -> list[torch.nn.Parameter]:
+        return [p for p in self.trainer.model.parameters() if p.requires_grad]
+
+    def _flat(self) -> torch.Tensor:
+        return torch.cat([p.grad.flatten() for p in self._trained() if p.grad is not None]).double()
+
+    @property
+    def running_mean(self) -> float | None:
+        return self.trainer.running_mean
+
+    @running_mean.setter
+    def running_mean(self, value: float | None) -> None:
+        self.trainer.running_mean = value
+
+    def true_gradient(self) -> tuple[float, torch.Tensor]:
+        trainer = self.trainer
+        tree = walk(trainer.model, trainer.chat, TASKS, trainer.env_pool.lend(), **LIMITS)
+        trainer.model.zero_grad()
+        value = exact_return(trainer.model, tree)
+        value.backward()
+        return value.item(), self._flat()
+
+    def play(self, tasks: Sequence[Task], seed: int) -> list[Trajectory]:
+        return self.trainer.play(tasks, seed)
+
+    def select(self, advantage: str, credit: str) -> None:
+        self.trainer.args.advantage, self.trainer.args.credit = advantage, credit
+        self.trainer.loss_type = loss_type_of(advantage)
+        self.trainer.max_completion_length = self.trainer.loss_divisor()
+
+    def weights(self, trajectories: list[Trajectory], returns: torch.Tensor) -> torch.Tensor:
+        return self.trainer.weights(trajectories, returns)
+
+    def gradient(self, trajectories: Sequence[Trajectory], weights: torch.Tensor) -> torch.Tensor:
+        played = tokens_for_trl(trajectories, self.trainer.eos_token_ids[0])
+        ids = played["completion_ids"]
+        if weights.dim() == 2:
+            weights = spread_over_tokens(weights, [t.turn_index for t in trajectories], max(map(len, ids)))
+        inputs = {
+            "prompt_ids": _padded(played["prompt_ids"], left=True),
+            "prompt_mask": _padded([[1] * len(row) for row in played["prompt_ids"]], left=True),
+            "completion_ids": _padded(ids),
+            "completion_mask": _padded([[1] * len(row) for row in ids]),
+            "tool_mask": _padded(played["env_mask"]),
+            "advantages": weights.float(),
+        }
+        self.trainer.model.train()
+        self.trainer.model.zero_grad()
+        self.trainer.compute_loss(self.trainer.model, inputs).backward()
+        return -self._flat()
+
+
+def number_tokens(tokenizer: Any) -> list[int]:
+    return [tokenizer.convert_tokens_to_ids(str(n + 1)) for n in range(NUMBERS)]
+
+
+def _padded(rows: list[list[int]], left: bool = False) -> torch.Tensor:
+    width = max(map(len, rows))
+    return torch.tensor([[0] * (width - len(r)) + r if left else r + [0] * (width - len(r)) for r in rows])
 
 
 class Episodes:
     """Sampled episodes as counts: the gradient of each distinct episode's each turn, for weight 1 and no normaliser."""
 
-    def __init__(self, trainer: MultiTurnGRPOTrainer) -> None:
-        self.trainer = trainer
+    def __init__(self, learner: Learner) -> None:
+        self.learner = learner
         self.index: dict[tuple[int, ...], int] = {}
         self.gradients: list[torch.Tensor] = []  # of (episode, turn) at index episode * GUESSES + turn
         self.lengths: list[int] = []
@@ -153,11 +199,11 @@ class Episodes:
         key = tuple(trajectory.completion_ids)
         if key not in self.index:
             self.index[key] = len(self.index)
-            set_method(self.trainer, "reinforce", "reward_to_go")
+            self.learner.select("reinforce", "reward_to_go")
             for turn in range(GUESSES):
                 one = torch.zeros(1, GUESSES)
                 one[0, turn] = 1.0
-                self.gradients.append(loss_gradient(self.trainer, [trajectory], one))
+                self.gradients.append(self.learner.gradient([trajectory], one))
             self.lengths.append(sum(trajectory.env_mask))
         return self.index[key]
 
@@ -190,30 +236,27 @@ class Estimate:
         return abs(self.bias) <= self.interval
 
 
-def measure(
-    trainer: MultiTurnGRPOTrainer, episodes: int, truth: torch.Tensor, seed: int
-) -> tuple[list[Estimate], float]:
+def measure(learner: Learner, episodes: int, truth: torch.Tensor, seed: int) -> tuple[list[Estimate], float]:
     """Estimates of every method on the same sampled episodes, and the largest relative difference between an added-up
-    gradient and the trainer's own of the whole batch."""
-    known, batches = Episodes(trainer), max(episodes // BATCH, 2)
+    gradient and that of the whole batch's loss."""
+    known, batches = Episodes(learner), max(episodes // BATCH, 2)
     seen: list[list[dict[int, float]]] = [[] for _ in METHODS]
     worst = 0.0
-    running: dict[str, float | None] = {}
+    running: float | None = None
     for number in tqdm(range(batches), desc="sampling", unit=f" batches of {BATCH}"):
         tasks = [task for task in TASKS * (BATCH // GROUP // NUMBERS) for _ in range(GROUP)]
-        trajectories = trainer.play(tasks, seed=seed * 1_000_003 + number)
+        trajectories = learner.play(tasks, seed=seed * 1_000_003 + number)
         returns = torch.tensor([t.total_return for t in trajectories])
         found = [known.find(t) for t in trajectories]
         for at, (method, credit, _) in enumerate(METHODS):
-            set_method(trainer, method, credit)
-            trainer.running_mean = running.get(credit)
-            weights = trainer.weights(trajectories, returns)
-            if method == "running_mean":
-                running[credit] = trainer.running_mean
+            learner.select(method, credit)
+            learner.running_mean = running
+            weights = learner.weights(trajectories, returns)
+            running = learner.running_mean
             coefficients = known.coefficients(found, weights, NORMALISERS[method])
             seen[at].append(coefficients)
             if number < CHECKED:
-                whole = loss_gradient(trainer, trajectories, weights)
+                whole = learner.gradient(trajectories, weights)
                 added = sum(known.gradients[i] * c for i, c in coefficients.items())
                 worst = max(worst, ((whole - added).norm() / whole.norm().clamp(min=1e-12)).item())
     basis = torch.stack(known.gradients)
@@ -283,17 +326,23 @@ def draw(estimates: Sequence[Estimate], png: Path) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--episodes", type=int, default=400_000)
+    parser.add_argument("--policy", choices=("language_model", "tabular"), default="language_model")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--output_dir", type=Path, default=Path("runs/estimators"))
     arguments = parser.parse_args()
     if arguments.output_dir.exists():
         raise FileExistsError(f"{arguments.output_dir} already exists; choose another --output_dir")
     arguments.output_dir.mkdir(parents=True)
-    trainer = make_trainer(str(arguments.output_dir), arguments.seed)
-    value, truth = true_gradient(trainer)
+    if arguments.policy == "tabular":
+        from recipes.tabular import TabularLearner
+
+        learner: Learner = TabularLearner(arguments.seed)
+    else:
+        learner = LanguageModelLearner(str(arguments.output_dir), arguments.seed)
+    value, truth = learner.true_gradient()
     print(f"true J = {value:.6f}, |gradient| = {truth.norm():.6f}, over {truth.numel():,} parameters")
-    estimates, worst = measure(trainer, arguments.episodes, truth, arguments.seed)
-    print(f"added-up against whole-batch gradients of the trainer: largest relative difference {worst:.1e}")
+    estimates, worst = measure(learner, arguments.episodes, truth, arguments.seed)
+    print(f"added-up against whole-batch gradients: largest relative difference {worst:.1e}")
     text = table(estimates)
     print(text)
     (arguments.output_dir / "table.md").write_text(text + "\n")
