@@ -173,8 +173,7 @@ class BanditEnv(TextEnv):
 
     # For agent_envs.tasks: every state in turn.
 
-    @property
-    def DEFAULT_TASKS(self) -> int:
+    def default_tasks(self, options: dict[str, Any]) -> int:
         return len(self.rewards)
 
     def task_options(self, index: int, options: dict[str, Any]) -> dict[str, Any]:

@@ -22,7 +22,7 @@ Invalid = Literal["consume", "terminate", "retry"]
 
 # Marked forms count anywhere in a reply; a bare number only where it is all there is on its line.
 _GUESS = re.compile(
-    r"""guess\(\s*([+-]?[0-9]+)\s*\)
+    r"""\bguess\(\s*([+-]?[0-9]+)\s*\)
     | \\boxed\{\s*([+-]?[0-9]+)\s*\}
     | <guess>\s*([+-]?[0-9]+)\s*</guess>
     | \{\s*"guess"\s*:\s*([+-]?[0-9]+)\s*\}
@@ -89,8 +89,18 @@ def q_value(low: int, high: int, guess: int, k: int) -> float:
 
 def optimal_guesses(low: int, high: int, k: int) -> list[int]:
     """All guesses in low..high that attain V*, in rising order (k guesses left)."""
-    best = max(q_value(low, high, guess, k) for guess in range(low, high + 1))
-    return [guess for guess in range(low, high + 1) if q_value(low, high, guess, k) == best]
+    return list(_optimal_range(low, high, k))
+
+
+def _optimal_range(low: int, high: int, k: int) -> range:
+    """The optimal guesses, from the closed form.
+
+    With reach = 2^(k-1) - 1, the best guess leaves at most `reach` numbers on each side where that is possible, and at
+    least as many where it is not: either way it lies between low + reach and high - reach.
+    """
+    reach = (1 << max(k - 1, 0)) - 1 if k > 0 else high - low
+    first, last = sorted((low + reach, high - reach))
+    return range(max(low, first), min(high, last) + 1)
 
 
 # --- Environment -----------------------------------------------------------------------------------------------------
@@ -142,6 +152,7 @@ class NumberSearchEnv(TextEnv):
         "low",
         "high",
         "max_guesses",
+        "max_turns",
         "target",
         "guesses_left",
         "retries_left",
@@ -270,22 +281,25 @@ class NumberSearchEnv(TextEnv):
             "guesses_left": self.guesses_left,
         }
 
-    # For agent_envs.tasks: every number of the range in turn, so that `DEFAULT_TASKS` tasks hold each equally often.
+    # For agent_envs.tasks: every number of the range in turn, and by default as many tasks as numbers.
 
-    @property
-    def DEFAULT_TASKS(self) -> int:
-        return self._defaults[1] - self._defaults[0] + 1
+    def _range(self, options: dict[str, Any]) -> tuple[int, int]:
+        low, high, _ = self._defaults
+        return options.get("low", low), options.get("high", high)
+
+    def default_tasks(self, options: dict[str, Any]) -> int:
+        low, high = self._range(options)
+        return high - low + 1
 
     def task_options(self, index: int, options: dict[str, Any]) -> dict[str, Any]:
-        low, high, _ = self._defaults
-        low, high = options.get("low", low), options.get("high", high)
+        low, high = self._range(options)
         return {"target": low + index % (high - low + 1), **options}
 
     # The solver's face: see agent_envs.policies.
 
     def optimal_action(self) -> str:
         """The lowest of the optimal guesses (8 at the start of the standard task)."""
-        return str(optimal_guesses(self.range_low, self.range_high, self.guesses_left)[0])
+        return str(_optimal_range(self.range_low, self.range_high, self.guesses_left)[0])
 
     def novice_action(self, rng: np.random.Generator) -> str:
         """Half-attentive: with probability 0.6 uniform over the numbers still possible, else over all of them."""

@@ -1,7 +1,8 @@
 """Task sets: index-addressable, reproducible task instances whose train and test splits cannot overlap.
 
 A task is an environment id, a seed and reset options; playing it again gives the same episode for the same actions.
-Train tasks have even seeds, test tasks odd ones, so no split can leak into the other whatever the sizes.
+Train tasks have even seeds, test tasks odd ones, so no seed is in both, whatever the sizes. (Number Search has as
+many tasks as numbers: there a test task shares its target with a train task, for playing well for all is the task.)
 """
 
 from __future__ import annotations
@@ -76,12 +77,13 @@ def task_set(env_id: str, split: Split = "train", size: int | None = None, **opt
     Args:
         env_id: a registered id.
         split: "train" (even seeds) or "test" (odd seeds).
-        size: number of tasks; the default is the environment's own (`DEFAULT_TASKS`), else 256.
+        size: number of tasks; the default is the environment's own (`default_tasks`), else 256.
         options: reset options that all tasks share.
 
     Raises:
         ValueError: unknown split or a size below 1. gymnasium.error.Error: unknown id.
     """
     if size is None:
-        size = int(getattr(gymnasium.make(env_id, disable_env_checker=True).unwrapped, "DEFAULT_TASKS", 256))
+        count = getattr(gymnasium.make(env_id, disable_env_checker=True).unwrapped, "default_tasks", None)
+        size = 256 if count is None else int(count(options))
     return TaskSet(env_id, split, size, options)

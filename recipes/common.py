@@ -44,6 +44,9 @@ class ModelArguments(ModelConfig):
     )
     dtype: str | None = field(default="float32", metadata={"help": "Weights' type: float32, bfloat16 or auto."})
     use_peft: bool = field(default=True, metadata={"help": "Train a LoRA adapter; false trains all weights."})
+    lora_dropout: float = field(
+        default=0.0, metadata={"help": "TRL's 0.05 would make the loss see another policy than the one that sampled."}
+    )
     lora_target_modules: list[str] | None = field(
         default_factory=lambda: ["all-linear"], metadata={"help": "Modules LoRA adapts."}
     )
@@ -60,7 +63,7 @@ def one_line_errors(main: Callable[[], None]) -> None:
     """Run a recipe; a mistake of the user's becomes one line on stderr and exit code 2."""
     try:
         main()
-    except (ValueError, FileNotFoundError, FileExistsError, OSError) as error:
+    except (ValueError, OSError, ImportError, yaml.YAMLError) as error:
         if isinstance(error, OSError) and error.filename is None and not isinstance(error, FileExistsError):
             text = str(error).splitlines()[0]  # transformers reports an unknown model as OSError, in several lines
         else:
@@ -86,6 +89,8 @@ def parse(*dataclasses: Any) -> tuple[Any, ...]:
 
 def check_output(folder: Path, resume: Any) -> None:
     """Never write over a run: a folder with something in it is refused unless the run is resumed."""
+    if isinstance(resume, str) and resume.lower() not in ("true", "false") and not Path(resume).is_dir():
+        raise FileNotFoundError(f"resume_from_checkpoint={resume}: there is no such checkpoint folder")
     if not resume and folder.exists() and any(folder.iterdir()):
         raise FileExistsError(
             f"{folder} already holds a run; choose another --output_dir, delete it, or pass --resume_from_checkpoint"
@@ -122,12 +127,17 @@ def task_sets(arguments: TaskArguments) -> tuple[Sequence[Task], Sequence[Task]]
 def _tasks(arguments: TaskArguments, split: Split, mix: list[str] | None, size: int | None) -> Sequence[Task]:
     tasks: list[Task] = []
     for entry in mix or [{}]:
-        options = dict(yaml.safe_load(entry)) if isinstance(entry, str) else dict(entry)
+        given = yaml.safe_load(entry) if isinstance(entry, str) else entry
+        options = {"env_id": given} if isinstance(given, str) else dict(given)
         env_id = str(options.pop("env_id", arguments.env_id))
         if ":" not in env_id and env_id not in gymnasium.registry:
             near = ", ".join(sorted(i for i in gymnasium.registry if i[:6] == env_id[:6])[:5])
             raise ValueError(
                 f"env_id={env_id!r} is not a registered environment" + (f"; near it: {near}" if near else "")
             )
-        tasks += task_set(env_id, split, options.pop("size", size), **options)
+        try:
+            wanted: Any = options.pop("size", size)
+            tasks += task_set(env_id, split, wanted, **options)
+        except (gymnasium.error.Error, ModuleNotFoundError) as error:
+            raise ValueError(f"env_id={env_id!r} cannot be made: {error}") from error
     return tasks

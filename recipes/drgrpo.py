@@ -45,7 +45,6 @@ def main() -> None:
     trainer = build_trainer(model_arguments, args, train_tasks, test_tasks)
     if trainer.is_world_process_zero():
         folder.mkdir(parents=True, exist_ok=True)
-        save_config(folder, tasks, model_arguments, args)
     report = MetricsFile(folder / "metrics.jsonl")
     for callback in (report, ProgressBar()):
         trainer.add_callback(callback)
@@ -60,6 +59,8 @@ def main() -> None:
         spread = [train_tasks[i * len(train_tasks) // tasks.probe_tasks] for i in range(tasks.probe_tasks)]
         say("Before training, 8 sampled episodes a task:\n" + probe_table(probe(trainer, spread)))
 
+    if trainer.is_world_process_zero() and not args.resume_from_checkpoint:
+        save_config(folder, tasks, model_arguments, args)
     started = time.time()
     trainer.train(resume_from_checkpoint=args.resume_from_checkpoint)
     seconds = time.time() - started
@@ -67,7 +68,7 @@ def main() -> None:
     final = trainer.evaluate()
     report.flush()
     if trainer.is_world_process_zero():
-        write_results(trainer, folder, tasks.env_id, final, seconds, list(test_tasks[:4]))
+        write_results(trainer, folder, tasks.env_id, final, seconds, list(test_tasks))
 
 
 def build_trainer(
@@ -75,6 +76,8 @@ def build_trainer(
 ) -> MultiTurnGRPOTrainer:
     """The trainer for a model argument; the model is loaded here so that its type is the config's `dtype`."""
     dtype = model_arguments.dtype
+    if dtype not in (None, "auto", "float32", "bfloat16", "float16"):
+        raise ValueError(f"dtype={dtype!r} is unknown; use float32, bfloat16, float16 or auto")
     model = AutoModelForCausalLM.from_pretrained(
         model_arguments.path(),
         revision=model_arguments.model_revision,
@@ -100,14 +103,14 @@ def write_results(
     env_id: str,
     final: dict[str, float],
     seconds: float,
-    show: list[Task],
+    test_tasks: list[Task],
 ) -> None:
     trainer.save_model(str(folder / "adapter"))
     rows = read_metrics(folder / "metrics.jsonl")
-    ceiling = best_possible(trainer, show)
+    ceiling = best_possible(trainer, test_tasks)
     learning_curve(rows, folder / "learning_curve.png", f"{env_id}, {trainer.args.advantage}", ceiling)
     tokenizer = trainer.chat.tokenizer
-    shown = [show_trajectory(t, tokenizer) for t in trainer.play(show, seed=0)]
+    shown = [show_trajectory(t, tokenizer) for t in trainer.play(test_tasks[:4], seed=0)]
     note = "Tokens in «» were sampled by the model and carry loss; all others do not.\n\n"
     (folder / "trajectories.txt").write_text(note + "\n\n".join(shown) + "\n")
     before = next((r for r in rows if "eval_success_sampled" in r), final)

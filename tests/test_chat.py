@@ -87,6 +87,28 @@ def test_no_template_is_refused_with_the_way_out(tiny: tuple[Any, Any]) -> None:
         chat_of(tiny, "")
 
 
+def test_a_template_that_refuses_a_role_is_one_error_with_the_way_out(tiny: tuple[Any, Any]) -> None:
+    strict = (
+        "{% for m in messages %}{% if m['role'] not in ('user', 'assistant') %}"
+        "{{ raise_exception('only user and assistant') }}{% endif %}{{ m['content'] }}<|end|>{% endfor %}"
+    )
+    with pytest.raises(ValueError, match=r"refuses a conversation of user, assistant, tool .*set reply_role to 'user'"):
+        chat_of(tiny, strict, reply_role="tool")
+    with pytest.raises(ValueError, match="refuses a conversation of system, user"):
+        chat_of(tiny, strict).check_opening("Be brief.")
+
+
+def test_a_marker_that_is_no_token_is_refused(tiny: tuple[Any, Any]) -> None:
+    with pytest.raises(ValueError, match="writes <|im_end|>, no token of".replace("|", r"\|")):
+        chat_of(tiny, load_chat_template("chatml"))
+
+
+def test_an_end_token_that_is_not_special_is_not_said(tiny: tuple[Any, Any]) -> None:
+    tokenizer = tiny[1]
+    full_stop = tokenizer.encode(".")[0]
+    assert Chat(tokenizer, [tokenizer.eos_token_id, full_stop]).said([*tokenizer.encode("8"), full_stop]) == "8"
+
+
 def test_the_tool_role(tiny: tuple[Any, Any]) -> None:
     chat = chat_of(tiny, None, reply_role="tool")
     assert "<|tool|>higher<|end|>" in chat.tokenizer.decode(chat.glue_ids([chat.tokenizer.eos_token_id], "higher"))

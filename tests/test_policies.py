@@ -140,13 +140,13 @@ def test_bad_settings(tiny: tuple[Any, Any], settings: dict[str, Any], word: str
 
 def test_vllm_policy_caps_each_turn_and_reads_the_sampled_logprob() -> None:
     class Generation:
-        max_completion_length = 32
+        max_completion_length, temperature = 32, 1.0
 
         def generate(self, prompts: Any, images: Any, num_generations: int) -> Any:
-            assert (self.max_completion_length, num_generations) == (4, 1)
+            assert (self.max_completion_length, self.temperature, num_generations) == (4, 0.0, 1)
             return prompts, [[5, 1], [5, 6]], [[[-0.5], [-0.1]], [[-0.5], [-0.2]]], None
 
     generation = Generation()
-    stopped, cut = VLLMPolicy(generation, [1], 4).act([0, 1], [[3], [3]])
+    stopped, cut = VLLMPolicy(generation, [1], 4, temperature=0.0).act([0, 1], [[3], [3]])
     assert (stopped.finish, cut.finish, cut.logprobs) == ("stop", "length", [-0.5, -0.2])
-    assert generation.max_completion_length == 32
+    assert (generation.max_completion_length, generation.temperature) == (32, 1.0)

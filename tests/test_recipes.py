@@ -58,6 +58,33 @@ def test_drgrpo_leaves_a_whole_run_folder(tmp_path: Path) -> None:
     assert again.stderr.strip().splitlines()[-1].startswith(f"error: {folder} already holds a run; choose another")
 
 
+def test_a_resumed_run_has_one_row_a_step(tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    words = [
+        "--config",
+        str(CONFIG),
+        *SMALL,
+        "--output_dir",
+        str(folder),
+        "--save_strategy",
+        "steps",
+        "--save_steps",
+        "1",
+    ]
+    assert run(*words).returncode == 0
+    whole = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+    resumed = run(*words, "--resume_from_checkpoint", str(folder / "checkpoint-1"))
+    assert resumed.returncode == 0, resumed.stderr[-2000:]
+    rows = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+    assert [row["step"] for row in rows] == [0, 1, 2]
+    assert rows[-1]["eval_success_sampled"] == whole[-1]["eval_success_sampled"]
+    config = (folder / "config.yaml").read_text()
+    nowhere = run(*words, "--resume_from_checkpoint", str(folder / "nowhere"), "--learning_rate", "0.5")
+    assert nowhere.returncode == 2
+    assert "there is no such checkpoint folder" in nowhere.stderr
+    assert (folder / "config.yaml").read_text() == config
+
+
 def test_two_processes_train_one_run(tmp_path: Path) -> None:
     words = ["--nproc_per_node", "2", "-m", "recipes.drgrpo", "--config", str(CONFIG), *SMALL, "--use_cpu", "true"]
     done = run(*words, "--output_dir", str(tmp_path / "run"), module="torch.distributed.run")
@@ -77,6 +104,8 @@ def test_two_processes_train_one_run(tmp_path: Path) -> None:
         (["--num_generations", "3"], "num_generations=3 does not divide the 8 episodes"),
         (["--max_turns", "2"], "max_turns=2 cuts NumberSearch-v0 short"),
         (["--model_name_or_path", "/nowhere/model"], "/nowhere/model"),
+        (["--dtype", "float33"], "dtype='float33' is unknown"),
+        (["--env_id", "no_such_module:X-v0"], "env_id='no_such_module:X-v0' cannot be made"),
     ],
 )
 def test_mistakes_are_one_line(tmp_path: Path, words: list[str], message: str) -> None:

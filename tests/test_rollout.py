@@ -79,9 +79,15 @@ def test_an_episode_still_running_is_truncated(tiny: tuple[Any, Any]) -> None:
 
 
 def test_a_context_that_would_not_fit_is_truncated(tiny: tuple[Any, Any]) -> None:
-    _, (game,) = play(tiny, [target(11)], lambda row, turn: "1", max_context=36)
-    assert game.truncated
-    assert len(game.prompt_ids) + len(game.completion_ids) <= 36
+    def guess_one(row: int, turn: int) -> str:
+        return "1"
+
+    _, (free,) = play(tiny, [target(11)], guess_one)
+    third = len(free.prompt_ids) + sum(len(t.action_ids) + len(t.reply_ids) for t in free.turns[:2])
+    _, (game,) = play(tiny, [target(11)], guess_one, max_context=third)
+    assert (len(game.turns), game.truncated, game.turns[-1].reply_ids) == (3, True, [])
+    _, (shorter,) = play(tiny, [target(11)], guess_one, max_context=third - 1)
+    assert (len(shorter.turns), shorter.truncated) == (2, True)
 
 
 def test_a_system_prompt_comes_first(tiny: tuple[Any, Any]) -> None:
@@ -113,6 +119,18 @@ def test_the_pool_never_lends_an_environment_twice() -> None:
     first, second = lend("NumberSearch-v0"), lend("NumberSearch-v0")
     assert first is not second
     assert pool.lend()("NumberSearch-v0") is first
+
+
+def test_an_environment_that_failed_is_never_lent_again(tiny: tuple[Any, Any]) -> None:
+    pool = EnvPool(Fragile)
+    tokenizer = tiny[1]
+    chat = Chat(tokenizer, [tokenizer.eos_token_id])
+    policy = ScriptedPolicy(lambda t: tokenizer.encode(t), tokenizer.eos_token_id, lambda row, turn: "1")
+    tasks = [Task("", 0), Task("", 1, {"breaks": 2}), Task("", 2)]
+    lend = pool.lend()
+    collect_rollouts(tasks, lend, policy, chat, max_turns=4, seed=0, discard=pool.discard)
+    lend = pool.lend()
+    assert all(getattr(lend(""), "options", {}).get("breaks") is None for _ in range(3))
 
 
 def test_several_environment_ids_in_one_rollout(tiny: tuple[Any, Any]) -> None:

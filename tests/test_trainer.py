@@ -234,8 +234,36 @@ def test_leaving_out_rows_of_weight_zero_changes_no_gradient(make_trainer: Any) 
         torch.testing.assert_close(gradients[name], gradient, atol=1e-7, rtol=1e-4)
 
 
+def test_the_entropy_bonus_is_the_same_however_the_batch_is_split_and_whoever_is_left_out(make_trainer: Any) -> None:
+    trainer = make_trainer(entropy_bonus=0.1)
+    inputs = batch(trainer)
+    inputs["advantages"] = torch.tensor([0.5, -0.5, 0.25, -0.25] + [0.0] * 12)  # the last three micro-batches are tied
+    whole_loss, whole = loss_and_gradients(trainer, inputs)
+    parts = [loss_and_gradients(trainer, {k: cut(v, i) for k, v in inputs.items()}) for i in range(4)]
+    assert whole_loss == pytest.approx(sum(loss for loss, _ in parts) / 4, abs=1e-7)
+    for name, gradient in whole.items():
+        torch.testing.assert_close(gradient, sum(g[name] for _, g in parts) / 4, atol=1e-7, rtol=1e-4)
+    trainer._rows_that_pull = lambda inputs: inputs  # as with several processes
+    kept_loss, kept = loss_and_gradients(trainer, inputs)
+    assert kept_loss == pytest.approx(whole_loss, abs=1e-7)
+    for name, gradient in whole.items():
+        torch.testing.assert_close(gradient, kept[name], atol=1e-7, rtol=1e-4)
+
+
+def cut(value: Any, part: int) -> Any:
+    return value[part * 4 : part * 4 + 4] if value.dim() else value
+
+
+@pytest.mark.parametrize("settings", [{"top_entropy_quantile": 0.5}, {"entropy_coef": 0.1}, {"beta": 0.1}])
+def test_no_row_is_left_out_where_the_loss_has_another_term(make_trainer: Any, settings: dict[str, Any]) -> None:
+    trainer = make_trainer(**settings)
+    inputs = batch(trainer)
+    inputs["advantages"].zero_()
+    assert len(trainer._rows_that_pull(inputs)["completion_ids"]) == 16
+
+
 def test_a_batch_of_ties_moves_nothing(make_trainer: Any) -> None:
-    trainer = make_trainer()
+    trainer = make_trainer(entropy_bonus=0.1)
     inputs = batch(trainer)
     inputs["advantages"].zero_()
     loss, gradients = loss_and_gradients(trainer, inputs)
@@ -303,6 +331,13 @@ def test_an_environment_of_ones_own(make_trainer: Any) -> None:
     assert trainer.state.log_history[0]["return"] == 3.0
 
 
+def test_an_environment_that_fails_at_reset_is_counted_and_training_goes_on(make_trainer: Any) -> None:
+    rows = Dataset.from_list([{"seed": i, "options": {"breaks": 0 if i == 0 else -1}} for i in range(4)])
+    trainer = make_trainer({"train_dataset": rows, "eval_dataset": None, "env_fn": Fragile})
+    trainer.train()
+    assert [row["failed_share"] for row in trainer.state.log_history if "failed_share" in row] == [0.25, 0.25]
+
+
 def test_mixed_environments_train_in_one_run(make_trainer: Any) -> None:
     rows = [task.row() for i in ("NumberSearch-v0", "NumberSearchEasy-v0") for task in agent_envs.task_set(i)[:4]]
     make_trainer({"train_dataset": Dataset.from_list(rows)}).train()
@@ -315,6 +350,10 @@ def test_mixed_environments_train_in_one_run(make_trainer: Any) -> None:
     ("settings", "message"),
     [
         ({"advantage": "ppo"}, "advantage='ppo' is unknown; use one of dr_grpo"),
+        ({"per_device_train_batch_size": 128}, "16 training tasks do not fill one batch of 32 groups"),
+        ({"temperature": 0.0}, "temperature=0.0 must be above 0"),
+        ({"remove_unused_columns": True}, "remove_unused_columns would drop"),
+        ({"num_generations": 0}, "num_generations=0 must be at least 1"),
         ({"num_generations": 1}, "advantage='dr_grpo' compares a group's members"),
         ({"num_generations": 3}, "num_generations=3 does not divide the 16 episodes"),
         ({"max_turns": 3}, "max_turns=3 cuts NumberSearch-v0 short, whose episodes last up to 4"),
@@ -335,6 +374,12 @@ def test_an_unknown_environment(make_trainer: Any) -> None:
     rows = Dataset.from_list([{"env_id": "NumberSerch-v0", "seed": 0}])
     with pytest.raises(ValueError, match=r"'NumberSerch-v0' is not registered"):
         make_trainer({"train_dataset": rows})
+
+
+def test_an_unknown_environment_to_evaluate_on(make_trainer: Any) -> None:
+    rows = Dataset.from_list([{"env_id": "no_such_module:X-v0", "seed": 0}])
+    with pytest.raises(ValueError, match="'no_such_module:X-v0' is not registered"):
+        make_trainer({"eval_dataset": rows})
 
 
 def test_nothing_to_train(make_trainer: Any) -> None:

@@ -12,6 +12,8 @@ from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
+from jinja2 import TemplateError
+
 Message = dict[str, str]
 Tokenizer = Any  # a transformers tokenizer; its own annotations are too loose to be of use
 Finish = Literal["stop", "length"]
@@ -61,7 +63,10 @@ class Chat:
                 f"the tokenizer of {name} has no chat template; set chat_template to a jinja file, or to 'chatml' "
                 "where the vocabulary has <|im_start|> and <|im_end|>"
             )
-        self.tokenizer = tokenizer
+        self.tokenizer, self._name = tokenizer, name
+        marker = "<|im_end|>"
+        if marker in tokenizer.chat_template and len(tokenizer.encode(marker, add_special_tokens=False)) != 1:
+            raise ValueError(f"the chat template writes {marker}, no token of {name}; set another chat_template")
         self.end_ids = frozenset(end_ids)
         self.reply_role = reply_role
         self.template_kwargs = dict(template_kwargs or {})
@@ -71,11 +76,18 @@ class Chat:
         self._split_end()
 
     def _render(self, messages: Sequence[Message]) -> str:
-        return str(
-            self.tokenizer.apply_chat_template(
-                list(messages), tokenize=False, add_generation_prompt=True, **self.template_kwargs
+        try:
+            return str(
+                self.tokenizer.apply_chat_template(
+                    list(messages), tokenize=False, add_generation_prompt=True, **self.template_kwargs
+                )
             )
-        )
+        except TemplateError as error:
+            roles = ", ".join(message["role"] for message in messages)
+            raise ValueError(
+                f"the chat template of {self._name} refuses a conversation of {roles} ({error}); leave system_prompt "
+                "unset, set reply_role to 'user', or set chat_template to one that takes these roles"
+            ) from error
 
     def _check_appends(self, name: str) -> str:
         """The text between a reply and the next one's start; an error where a template rewrites history."""
@@ -118,7 +130,7 @@ class Chat:
     def _defuse(self, text: str) -> str:
         """Break up special tokens in the environment's words: its text must never become a turn marker."""
         for special in self._specials:
-            if special.strip() and special in text:
+            if len(special) > 2 and special.strip() and special in text:
                 text = text.replace(special, special[0] + " " + special[1:])
         return text
 
@@ -126,6 +138,10 @@ class Chat:
         """The conversation the policy first sees."""
         system = [{"role": "system", "content": system_prompt}] if system_prompt else []
         return [*system, {"role": "user", "content": self._defuse(observation)}]
+
+    def check_opening(self, system_prompt: str | None) -> None:
+        """Raises ValueError where the template refuses the system prompt."""
+        self._render(self.opening_messages(_ASKED, system_prompt))
 
     def opening_ids(self, messages: Sequence[Message]) -> list[int]:
         """Tokens of the opening, up to where the first reply starts."""
@@ -164,7 +180,10 @@ class Chat:
 
     def said(self, action_ids: Sequence[int]) -> str:
         """The text of a sampled reply, its end token and other special tokens left out."""
-        return str(self.tokenizer.decode(list(action_ids), skip_special_tokens=True))
+        ids = list(action_ids)
+        if ids and ids[-1] in self.end_ids:  # some end tokens are not marked special
+            ids.pop()
+        return str(self.tokenizer.decode(ids, skip_special_tokens=True))
 
 
 def end_token_ids(tokenizer: Tokenizer, generation_config: Any) -> list[int]:

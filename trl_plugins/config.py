@@ -79,7 +79,15 @@ class MultiTurnGRPOConfig(GRPOConfig):
         _one_of("grpo_std", self.grpo_std, ("sample", "population"))
         _one_of("credit", self.credit, ("trajectory", "reward_to_go"))
         _one_of("reply_role", self.reply_role, ("user", "tool"))
-        for name in ("max_turns", "max_turn_tokens", "eval_samples"):
+        if self.temperature <= 0:
+            raise ValueError(f"temperature={self.temperature} must be above 0; evaluate() plays greedily besides")
+        if self.max_steps == 0:
+            raise ValueError("max_steps=0 trains nothing; set a number of steps, or leave it unset for epochs")
+        if self.remove_unused_columns:
+            raise ValueError("remove_unused_columns would drop the rows' env_id, seed and options; leave it false")
+        if self.entropy_bonus < 0:
+            raise ValueError(f"entropy_bonus={self.entropy_bonus} is negative; 0 turns it off")
+        for name in ("max_turns", "max_turn_tokens", "eval_samples", "num_generations", "per_device_train_batch_size"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name}={getattr(self, name)} must be at least 1")
         for name in ("max_failed_share", "entropy_bonus_until", "discount", "baseline_decay"):
@@ -106,7 +114,7 @@ class MultiTurnGRPOConfig(GRPOConfig):
                 f"with one trajectory a task use {', '.join(SINGLE)}"
             )
         # TRL refuses groups of one, which its own advantages could not use; ours can.
-        self.num_generations = 2 if single and self._batch() % 2 == 0 else self.num_generations
+        self.num_generations = max(self._batch(), 2) if single else self.num_generations
         super().__post_init__()
         self.num_generations = 1 if single else self.num_generations
 

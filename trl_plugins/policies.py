@@ -163,7 +163,8 @@ class TransformersPolicy:
         while order := [i for i in order if len(new[i]) > done]:
             upto = min(len(new[i]) for i in order)
             ids = torch.tensor([new[i][done:upto] for i in order], device=self._device)
-            mask, positions = cache.begin([slots[i] for i in order], upto - done, self.model.config)
+            planned = cache.begin([slots[i] for i in order], upto - done, self.model.config)
+            mask, positions = (t.to(self._device) for t in planned)
             self.tokens_computed += ids.numel()
             out = self._forward(ids, attention_mask=mask, position_ids=positions, cache=cache, logits_to_keep=1)
             cache.advance()
@@ -213,24 +214,28 @@ def _cache_argument(model: Any) -> str:
     return "cache" if "cache" in inspect.signature(type(inner).forward).parameters else "past_key_values"
 
 
+# Families with plain attention over rotary or learned positions whose carried cache was tried against recomputation.
+CARRIES = ("llama", "qwen2", "qwen3", "gpt2", "gpt_neox", "gpt_neo", "opt", "smollm3", "mistral", "deepseek_v3")
+
+
 def cache_can_be_carried(model: Any) -> bool:
-    """Whether every layer is plain attention in an implementation that takes a mask of our own; if not, warn."""
+    """Whether the model is of a family that was tried, with full attention in an implementation that takes a mask of
+    our own; if not, warn."""
     config = model.config.get_text_config()
     kinds = set(getattr(config, "layer_types", None) or ["full_attention"])
     window = getattr(config, "sliding_window", None) if getattr(config, "use_sliding_window", True) else None
     attention = getattr(config, "_attn_implementation", "sdpa")
-    if (
-        kinds <= {"full_attention"}
-        and not (window and "layer_types" not in vars(config))
-        and attention in ("sdpa", "eager")
-    ):
+    full = kinds <= {"full_attention"} and not (window and "layer_types" not in vars(config))
+    if config.model_type in CARRIES and full and attention in ("sdpa", "eager"):
         return True
     logger.warning(
-        "the key-value cache is not carried across turns for %s (layers: %s, attention: %s): each token is recomputed; "
-        "attn_implementation='sdpa' and full attention layers are needed for the fast way",
+        "the key-value cache is not carried across turns for %s (family %s, layers %s, attention %s): each token is "
+        "recomputed; the fast way is for %s with full attention and attn_implementation='sdpa'",
         type(model).__name__,
+        config.model_type,
         ", ".join(sorted(kinds)),
         attention,
+        ", ".join(CARRIES),
     )
     return False
 
@@ -239,25 +244,30 @@ class VLLMPolicy:
     """Samples with TRL's vLLM backend, whose own prefix cache keeps earlier turns from being computed again.
 
     Args:
-        generation: TRL's `VLLMGeneration`; it owns temperature and the other sampling settings.
+        generation: TRL's `VLLMGeneration`; it owns the sampling settings.
+        temperature: in place of the generation's own; 0 is greedy.
         end_ids: the tokens that end a turn.
         max_turn_tokens: most tokens a turn.
     """
 
-    def __init__(self, generation: Any, end_ids: Sequence[int], max_turn_tokens: int) -> None:
+    def __init__(
+        self, generation: Any, end_ids: Sequence[int], max_turn_tokens: int, temperature: float | None = None
+    ) -> None:
         self.generation, self.end_ids, self.max_turn_tokens = generation, frozenset(end_ids), max_turn_tokens
+        self.temperature = generation.temperature if temperature is None else temperature
 
     def start(self, prompts: Sequence[list[int]], seed: int) -> None:
         pass  # vLLM seeds itself from the training arguments
 
     def act(self, rows: Sequence[int], contexts: Sequence[list[int]]) -> list[Sample]:
-        was, self.generation.max_completion_length = self.generation.max_completion_length, self.max_turn_tokens
+        was = self.generation.max_completion_length, self.generation.temperature
+        self.generation.max_completion_length, self.generation.temperature = self.max_turn_tokens, self.temperature
         try:
             _, completions, logprobs, _ = self.generation.generate(
                 prompts=[list(c) for c in contexts], images=None, num_generations=1
             )
         finally:
-            self.generation.max_completion_length = was
+            self.generation.max_completion_length, self.generation.temperature = was
         return [
             Sample(list(ids), [lp[0] for lp in lps], "stop" if ids and ids[-1] in self.end_ids else "length")
             for ids, lps in zip(completions, logprobs, strict=True)

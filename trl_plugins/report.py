@@ -19,6 +19,14 @@ class MetricsFile(TrainerCallback):
         self.path = path
         self._row: dict[str, Any] = {}
 
+    def on_train_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        """Where a run resumes from a checkpoint, the rows after it are made anew."""
+        if state.is_world_process_zero and self.path.is_file():
+            rows = [row for row in read_metrics(self.path) if row["step"] <= state.global_step]
+            again = rows.pop() if rows and rows[-1]["step"] == state.global_step else {}
+            self.path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+            self._row = again  # an evaluation at the start joins the checkpoint's row
+
     def on_log(self, args: Any, state: Any, control: Any, logs: dict[str, Any] | None = None, **_: Any) -> None:
         if state.is_world_process_zero and logs and "train_runtime" not in logs:
             if self._row and self._row["step"] != state.global_step:

@@ -115,6 +115,7 @@ def collect_rollouts(
     system_prompt: str | None = None,
     max_context: int | None = None,
     max_failed_share: float = 0.5,
+    discard: Callable[[Env], None] = lambda env: None,
 ) -> list[Trajectory]:
     """Play one episode of each task, all together, and return them in order.
 
@@ -128,13 +129,16 @@ def collect_rollouts(
         max_turns: an episode still running after so many turns is truncated.
         seed: of all sampling.
         system_prompt: put before the first observation.
-        max_context: an episode whose next context would be longer is truncated before it.
+        max_context: most tokens a context may have when a reply is sampled (the model's positions less a turn's cap);
+            an episode whose next context would be longer is truncated before it.
         max_failed_share: above this share of failed episodes, stop.
+        discard: called with each environment that failed, at the end.
 
     Raises:
         RolloutError: more than `max_failed_share` of the environments failed; the first error is its cause.
     """
-    envs, trajectories = [], []
+    envs: list[Env | None] = []
+    trajectories: list[Trajectory] = []
     for task in tasks:
         env, trajectory = _begin(task, make_env, chat, system_prompt)
         envs.append(env)
@@ -154,6 +158,9 @@ def collect_rollouts(
                 contexts[row] += reply
                 going.append(row)
         live = going
+    for env, trajectory in zip(envs, trajectories, strict=True):
+        if env is not None and trajectory.failed:
+            discard(env)
     _check_failures(trajectories, max_failed_share)
     return trajectories
 
@@ -161,6 +168,7 @@ def collect_rollouts(
 def _begin(
     task: Task, make_env: Callable[[str], Env], chat: Chat, system_prompt: str | None
 ) -> tuple[Env | None, Trajectory]:
+    env: Env | None = None
     try:
         env = make_env(task.env_id)
         observation, _ = env.reset(seed=task.seed, options=dict(task.options))
@@ -168,7 +176,7 @@ def _begin(
             raise TypeError(f"{task.env_id}: reset returned {type(observation).__name__}, text environments return str")
     except Exception as error:
         messages = chat.opening_messages("(the environment failed)", system_prompt)
-        return None, Trajectory(task, messages, chat.opening_ids(messages), error=error)
+        return env, Trajectory(task, messages, chat.opening_ids(messages), error=error)
     messages = chat.opening_messages(observation, system_prompt)
     return env, Trajectory(task, messages, chat.opening_ids(messages))
 
@@ -191,7 +199,7 @@ def _play(
         if not done:
             reply_ids = chat.glue_ids(sample.ids, observation)
             used = len(trajectory.prompt_ids) + sum(len(t.action_ids) + len(t.reply_ids) for t in trajectory.turns)
-            if last or (limit is not None and used + len(sample.ids) + len(reply_ids) >= limit):
+            if last or (limit is not None and used + len(sample.ids) + len(reply_ids) > limit):
                 trajectory.truncated, done, reply_ids = True, True, []
     except Exception as error:
         trajectory.error, done, reply_ids = error, True, []
@@ -229,3 +237,12 @@ class EnvPool:
             pool.append(make())
         self._lent[env_id] = index + 1
         return pool[index]
+
+    def discard(self, env: Env) -> None:
+        """Never lend this environment again: it has failed, and what state that left it in nobody knows."""
+        for env_id, pool in self._pool.items():
+            if env in pool:
+                at = pool.index(env)
+                if at < self._lent.get(env_id, 0):
+                    self._lent[env_id] -= 1
+                del pool[at]

@@ -8,6 +8,7 @@ returns of all processes replaces TRL's advantages -> TRL's loss.
 from __future__ import annotations
 
 import json
+import logging
 import math
 import statistics
 from collections.abc import Sequence
@@ -37,6 +38,8 @@ from trl_plugins.weights import (
     zero_variance_share,
 )
 
+logger = logging.getLogger(__name__)
+
 BASELINE_FILE = "baseline.json"
 
 
@@ -44,6 +47,9 @@ def row_task(row: dict[str, Any]) -> Task:
     """The task of a dataset row: `env_id`, `seed`, and `options` as JSON text or a dict (both may be left out)."""
     options = row.get("options") or {}
     options = json.loads(options) if isinstance(options, str) else dict(options)
+    options = {key: value for key, value in options.items() if value is not None}  # `datasets` fills in missing keys
+    if row.get("seed") is None:
+        raise ValueError(f"the dataset row {row} has no `seed`; every task needs one, for its group to be one instance")
     return Task(row.get("env_id") or "", int(row["seed"]), options, float(row.get("difficulty") or 0.0))
 
 
@@ -95,8 +101,9 @@ class MultiTurnGRPOTrainer(GRPOTrainer):
         self._rollouts_at: tuple[int, int] = (-1, 0)
         self.running_mean: float | None = None
         train_dataset, eval_dataset = _as_dataset(train_dataset), _as_dataset(eval_dataset)
-        if isinstance(train_dataset, Dataset):
-            check_environments(train_dataset, env_fn)
+        for dataset in (train_dataset, eval_dataset):
+            if isinstance(dataset, Dataset):
+                check_environments(dataset, env_fn)
         if isinstance(model, str):
             processing_class = processing_class or AutoTokenizer.from_pretrained(model)
             load: Any = args.model_init_kwargs or {}
@@ -107,6 +114,7 @@ class MultiTurnGRPOTrainer(GRPOTrainer):
             tokenizer.chat_template = load_chat_template(args.chat_template)
         ends = end_token_ids(tokenizer, model.generation_config)
         self.chat = Chat(tokenizer, ends, args.reply_role, args.chat_template_kwargs)  # type: ignore[arg-type]
+        self.chat.check_opening(args.system_prompt)
         if peft_config == "lora":
             peft_config = None if hasattr(model, "peft_config") else default_lora()
         super().__init__(
@@ -120,6 +128,12 @@ class MultiTurnGRPOTrainer(GRPOTrainer):
             rollout_func=self._play_rows,
             **kwargs,
         )
+        groups = args.generation_batch_size // args.num_generations  # type: ignore[operator]
+        if isinstance(self.train_dataset, Dataset) and len(self.train_dataset) < groups:
+            raise ValueError(
+                f"{len(self.train_dataset)} training tasks do not fill one batch of {groups} groups, and TRL would "
+                "train nothing; give more tasks (train_tasks), larger groups (num_generations) or a smaller batch"
+            )
         if not any(p.requires_grad for p in self.model.parameters()):
             raise ValueError(
                 "the model has no trainable parameter (a PeftModel loaded for inference?); load it with "
@@ -127,7 +141,11 @@ class MultiTurnGRPOTrainer(GRPOTrainer):
             )
         self.max_completion_length = self.loss_divisor()
         text_config = self.model.config.get_text_config()
-        self._max_context = getattr(text_config, "max_position_embeddings", None)
+        positions = getattr(text_config, "max_position_embeddings", None)
+        if self.use_vllm and args.vllm_max_model_length is not None:
+            positions = min(positions or args.vllm_max_model_length, args.vllm_max_model_length)
+        # What a context may hold, so that a whole turn still fits behind it.
+        self._max_context = None if positions is None else positions - args.max_turn_tokens
         self._entropies: torch.Tensor | None = None
 
     def loss_divisor(self) -> int:
@@ -146,7 +164,11 @@ class MultiTurnGRPOTrainer(GRPOTrainer):
         def prompt(row: dict[str, Any]) -> dict[str, Any]:
             task = row_task(row)
             env = self.env_pool.lend()(task.env_id)
-            observation, _ = env.reset(seed=task.seed, options=dict(task.options))
+            try:
+                observation, _ = env.reset(seed=task.seed, options=dict(task.options))
+            except Exception as error:  # the rollout will mark and count it, with its seed
+                self.env_pool.discard(env)
+                return {"prompt": self.chat.opening_messages(f"(reset failed: {error!r})", args.system_prompt)}
             check_turns(env, task, args.max_turns)
             return {"prompt": self.chat.opening_messages(observation, args.system_prompt)}
 
@@ -156,9 +178,16 @@ class MultiTurnGRPOTrainer(GRPOTrainer):
 
     def _policy(self, temperature: float) -> Policy:
         if self.use_vllm:
-            if self.vllm_mode == "server" and self.accelerator.num_processes > 1:
-                raise ValueError("vllm_mode='server' with several processes is not offered: turns differ between them")
-            return VLLMPolicy(self.vllm_generation, self.eos_token_ids, self.args.max_turn_tokens)
+            several = self.accelerator.num_processes > 1
+            if several and (self.vllm_mode == "server" or self.args.vllm_tensor_parallel_size > 1):
+                raise ValueError(
+                    "vLLM in server mode, or split over GPUs, is not offered with several processes: they would wait "
+                    "for each other's turns; use vllm_mode='colocate' with vllm_tensor_parallel_size=1"
+                )
+            if self.state.global_step != self._last_loaded_step:  # TRL syncs before training rollouts alone
+                self.vllm_generation.sync_weights()
+                self._last_loaded_step = self.state.global_step
+            return VLLMPolicy(self.vllm_generation, self.eos_token_ids, self.args.max_turn_tokens, temperature)
         return TransformersPolicy(
             self.accelerator.unwrap_model(self.model_wrapped),
             self.eos_token_ids,
@@ -175,7 +204,7 @@ class MultiTurnGRPOTrainer(GRPOTrainer):
         No global random generator is touched, and the model's mode is left as it was.
         """
         with self.accelerator.autocast():
-            return collect_rollouts(
+            trajectories = collect_rollouts(
                 tasks,
                 self.env_pool.lend(),
                 self._policy(self.temperature if temperature is None else temperature),
@@ -185,7 +214,14 @@ class MultiTurnGRPOTrainer(GRPOTrainer):
                 system_prompt=self.args.system_prompt,
                 max_context=self._max_context,
                 max_failed_share=self.args.max_failed_share,
+                discard=self.env_pool.discard,
             )
+        for t in trajectories:
+            if t.failed:
+                logger.warning(
+                    "environment failed: %s seed %s options %s: %r", t.task.env_id, t.task.seed, t.task.options, t.error
+                )
+        return trajectories
 
     def _rollout_seed(self) -> int:
         """A seed of its own for each rollout, from the step alone, so that a resumed run samples what it would have."""
@@ -199,11 +235,6 @@ class MultiTurnGRPOTrainer(GRPOTrainer):
         """TRL's rollout_func: one episode for each row kept by `_generate_and_score_completions`."""
         trajectories = self.play([row_task(row) for row in self._rows], self._rollout_seed())
         self.last_trajectories = trajectories
-        for trajectory in trajectories:
-            if trajectory.failed:
-                task = trajectory.task
-                message = f"environment failed: {task.env_id} seed {task.seed} options {task.options}"
-                self.accelerator.print(f"{message}: {trajectory.error!r}")
         return tokens_for_trl(trajectories, self.eos_token_ids[0])
 
     def _generate_and_score_completions(self, inputs: list[dict[str, Any]]) -> dict[str, Any]:
@@ -263,6 +294,10 @@ class MultiTurnGRPOTrainer(GRPOTrainer):
             log[name].append(value)
         log["zero_variance_share"].append(zero_variance_share(returns, self.num_generations))
         log["mean_abs_weight"].append(weights.abs().mean().item())
+        # TRL's `entropy` is over the rows of the update; this is its estimate, -log p, over every sampled token.
+        said = [p for t in trajectories if not t.failed for turn in t.turns for p in turn.logprobs]
+        totals = gather_object([(-sum(said), len(said))])
+        log["entropy_sampled"].append(sum(t for t, _ in totals) / max(sum(n for _, n in totals), 1))
         if self.is_world_process_zero():  # TRL filled this log with its own advantages
             self._logs["advantages"].clear()
             self._logs["advantages"].extend(weights.reshape(len(weights), -1).sum(-1).tolist())
@@ -296,15 +331,21 @@ class MultiTurnGRPOTrainer(GRPOTrainer):
 
     def _rows_that_pull(self, inputs: dict[str, Any]) -> dict[str, Any]:
         """Leave out rows of weight 0 (tied groups, mostly): they have no policy gradient, and late in training they
-        are most of the batch. Only where that is exact: a loss that averages over rows, no KL term, one process (TRL
-        gathers per-row metrics, whose sizes must agree between processes)."""
-        exact = self.loss_type in ("dr_grpo", "grpo") and self.beta == 0.0 and self.accelerator.num_processes == 1
-        weights = inputs["advantages"]
-        pulls = (weights if weights.dim() == 1 else weights.abs().amax(-1)) != 0
+        are most of the batch. Only where that is exact: a loss that averages over rows and has no other term, one
+        process (TRL gathers per-row metrics, whose sizes must agree between processes)."""
+        exact = (
+            self.loss_type in ("dr_grpo", "grpo")
+            and self.beta == 0.0
+            and self.top_entropy_quantile == 1.0
+            and not self._entropy_bonus_enabled  # TRL's own; ours acts on rows that pull alone
+            and not self.aux_loss_enabled
+            and self.accelerator.num_processes == 1
+        )
+        pulls = _pulls(inputs)
         if not exact or not self.model.training or bool(pulls.all()):
             return inputs
         if not bool(pulls.any()):
-            pulls[0] = True  # a graph to go backward through, with gradient 0
+            pulls[0] = True  # a graph to go backward through; its weight is 0, and so is its gradient
         rows = len(pulls)
         return {
             key: value[pulls] if isinstance(value, torch.Tensor) and value.shape[:1] == (rows,) else value
@@ -317,17 +358,17 @@ class MultiTurnGRPOTrainer(GRPOTrainer):
         if bonus == 0.0:
             return loss
         assert self._entropies is not None
+        # On the rows that pull, whether or not the others were left out: a task that is always solved keeps its peace,
+        # and the sum does not depend on how a batch is split. (TRL's own entropy_coef is a mean over each micro-batch's
+        # tokens, which does.)
         mask = inputs["completion_mask"] * inputs["tool_mask"]
-        entropy = (self._entropies * mask).sum(-1)
-        # TRL's own entropy_coef is a mean over each micro-batch's tokens; this one keeps the policy loss's normaliser,
-        # so that the sum does not depend on how a batch is split.
+        entropy = (self._entropies * mask).sum(-1) * _pulls(inputs)
         own_length = NORMALISERS[self.args.advantage] == "own_length"
         divisor = mask.sum(-1).clamp(min=1) if own_length else self.max_completion_length
         return loss - bonus * (entropy / divisor).mean() / self.current_gradient_accumulation_steps
 
     def entropy_bonus_now(self) -> float:
-        """`entropy_bonus`, fading linearly to 0 at `entropy_bonus_until` of the run's steps. It acts on the rows of the
-        update, so a task that is solved every time (a tied group) is left in peace."""
+        """`entropy_bonus`, fading linearly to 0 at `entropy_bonus_until` of the run's steps."""
         end = self.args.entropy_bonus_until * max(self.state.max_steps, 1)
         return self.args.entropy_bonus * max(0.0, 1.0 - self.state.global_step / end) if end else 0.0
 
@@ -358,8 +399,7 @@ class MultiTurnGRPOTrainer(GRPOTrainer):
         )
         metrics |= {name: summary[name] for name in ("turns", "invalid_share", "cut_share", "failed_share")}
         metrics["games_sampled"] = len(sampled)
-        if not self.use_vllm:
-            metrics["success_greedy"] = summarise(self._evaluate_games(tasks, 0.0))["success"]
+        metrics["success_greedy"] = summarise(self._evaluate_games(tasks, 0.0))["success"]
         if self.args.eval_exact_epsilon:
             exact = self.exact_success(tasks)
             metrics |= {"success_exact": exact.success, "success_exact_error": exact.error}
@@ -417,6 +457,12 @@ def tokens_for_trl(trajectories: Sequence[Trajectory], end_id: int) -> dict[str,
     return output
 
 
+def _pulls(inputs: dict[str, Any]) -> torch.Tensor:
+    """(B,) bool: rows with a weight other than 0."""
+    weights = inputs["advantages"]
+    return (weights if weights.dim() == 1 else weights.abs().amax(-1)) != 0
+
+
 def spread_over_tokens(weights: torch.Tensor, turn_index: Sequence[list[int]], width: int) -> torch.Tensor:
     """Turn weights (N, T) as token weights (N, width): each token has its turn's, padding 0."""
     index = torch.zeros(len(weights), width, dtype=torch.long, device=weights.device)
@@ -446,7 +492,7 @@ def check_environments(dataset: Dataset, env_fn: EnvFn | None) -> None:
         try:
             if env_fn is None:
                 gymnasium.make(env_id, disable_env_checker=True)
-        except gymnasium.error.Error as error:
+        except (gymnasium.error.Error, ModuleNotFoundError) as error:
             raise ValueError(
                 f"environment id {env_id!r} is not registered ({error}); import its package first, or fix the id"
             ) from error

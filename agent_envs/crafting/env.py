@@ -92,7 +92,6 @@ class CraftingEnv(TextEnv):
     """
 
     STATE_FIELDS = ("snapshot",)
-    DEFAULT_TASKS = 256
 
     def __init__(
         self,
