@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import sys
+import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -47,6 +48,10 @@ class LookArguments:
 def parse_any_recipe(*dataclasses: Any) -> tuple[Any, ...]:
     """`--config FILE.yaml` of any recipe plus overrides; keys of the file meant for others are passed over."""
     return TrlParser(dataclasses).parse_args_and_config(fail_with_unknown_args=False)
+
+
+# Deprecations that TRL 1.16 itself sets off in transformers 5.24 at every start; nothing a user could change.
+warnings.filterwarnings("ignore", category=FutureWarning, module=r"transformers\..*")
 
 
 def one_line_errors(main: Callable[[], None]) -> None:
@@ -91,5 +96,7 @@ def playing_trainer(look: LookArguments, args: MultiTurnGRPOConfig, tasks: Seque
     """A trainer that plays `tasks` as training would; it is never trained."""
     model, tokenizer = load_policy_model(look.model_name_or_path, look.dtype)
     args.eval_strategy, args.eval_on_start = IntervalStrategy.NO, False  # of the recipe; nothing is held out here
+    most: int = args.generation_batch_size or 1
+    args.generation_batch_size = min(most, len(tasks) * (args.num_generations or 1))  # it need not fill a batch
     rows = Dataset.from_list([task.row() for task in tasks])
     return MultiTurnGRPOTrainer(model, args, rows, processing_class=tokenizer)
