@@ -16,11 +16,11 @@ $(VENV)/.installed: pyproject.toml constraints.txt
 
 # Lint, types, and every test but the large counts.
 test: install check
-	$(BIN)/python -m pytest -m 'not full'
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 -m 'not full'
 
 # The large counts too: seeds, fuzzed replies, kills.
 test-full: install check
-	$(BIN)/python -m pytest
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2
 
 check: install
 	$(BIN)/ruff check .

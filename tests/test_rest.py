@@ -25,6 +25,11 @@ NAN = math.nan
 SMALL: dict[str, Any] = {"iterations": 2, "grow_samples": 4, "improve_epochs": 1, "improve_batch": 16}
 
 
+def small(**changes: Any) -> RestArguments:
+    given: dict[str, Any] = {**SMALL, **changes}
+    return RestArguments(**given)
+
+
 # --- The filter ------------------------------------------------------------------------------------------------------
 
 
@@ -110,11 +115,11 @@ def games_of_sft(monkeypatch: pytest.MonkeyPatch) -> list[Dataset]:
     return seen
 
 
-def test_kept_games_go_into_sft_exactly_as_sampled(trainer: Any, tmp_path: Path, games_of_sft: list[Dataset]) -> None:
+def test_kept_games_go_into_sft_exactly_as_sampled(trainer: Any, tmp_path: Path, games_of_sft: list[Any]) -> None:
     played: list[Any] = []
     play = trainer.play
     trainer.play = lambda *a, **k: played.append(play(*a, **k)) or played[-1]
-    run_rest(trainer, tasks(), RestArguments(**SMALL | {"iterations": 1}), tmp_path)
+    run_rest(trainer, tasks(), small(iterations=1), tmp_path)
     grown = next(batch for batch in played if len(batch) == 32)  # the evaluations play 16
     wins = [t for t in grown if t.total_return == 1.0]
     kept: Any = load_from_disk(str(tmp_path / "iteration_001" / "kept"))
@@ -138,7 +143,7 @@ def test_labels_are_the_mask() -> None:
 
 @pytest.mark.parametrize(("dataset", "parts"), [("add", 2), ("replace", 1)])
 def test_add_keeps_earlier_iterations_and_replace_does_not(
-    trainer: Any, tmp_path: Path, games_of_sft: list[Dataset], dataset: str, parts: int
+    trainer: Any, tmp_path: Path, games_of_sft: list[Any], dataset: str, parts: int
 ) -> None:
     run_rest(trainer, tasks(), RestArguments(**SMALL, dataset=dataset), tmp_path)
     sizes = [len(load_from_disk(str(tmp_path / f"iteration_00{i}" / "kept"))) for i in (1, 2)]
@@ -163,9 +168,9 @@ def test_rest_goes_on_and_rest_em_restarts(
 
 
 def test_rising_thresholds_improve_several_times_on_one_grow(
-    trainer: Any, tmp_path: Path, games_of_sft: list[Dataset]
+    trainer: Any, tmp_path: Path, games_of_sft: list[Any]
 ) -> None:
-    state = run_rest(trainer, tasks(), RestArguments(**SMALL | {"iterations": 1}, thresholds=[0.0, 1.0]), tmp_path)
+    state = run_rest(trainer, tasks(), small(iterations=1, thresholds=[0.0, 1.0]), tmp_path)
     kept: Any = load_from_disk(str(tmp_path / "iteration_001" / "kept"))
     wins = sum(value >= 1.0 for value in kept["return"])
     assert [len(games) for games in games_of_sft] == [32, wins]
@@ -174,7 +179,7 @@ def test_rising_thresholds_improve_several_times_on_one_grow(
 
 
 def test_nothing_kept_stops_with_advice_and_loses_nothing(trainer: Any, tmp_path: Path) -> None:
-    run_rest(trainer, tasks(), RestArguments(**SMALL | {"iterations": 1}), tmp_path)
+    run_rest(trainer, tasks(), small(iterations=1), tmp_path)
     with pytest.raises(NothingKept, match=r"iteration 2 kept none of 32 games.*lower threshold.*recipes\.sft"):
         run_rest(trainer, tasks(), RestArguments(**SMALL, threshold=2.0), tmp_path)
     assert read_state(tmp_path).iteration == 1
