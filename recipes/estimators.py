@@ -118,7 +118,8 @@ class LanguageModelLearner:
             seed=seed,
             max_steps=1,
         )
-        self.trainer = MultiTurnGRPOTrainer(model, args, TASKS, processing_class=tokenizer)
+        groups = TASKS * (BATCH // GROUP // NUMBERS)
+        self.trainer = MultiTurnGRPOTrainer(model, args, groups, processing_class=tokenizer)
         generator = torch.Generator().manual_seed(seed)
         with torch.no_grad():
             for parameter in self._trained():

@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 from gymnasium.spaces import Text
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
-from test_envs_contract import IDS, JUNK, choose
 
 from agent_envs.number_search import NumberSearchEnv
 from agent_envs.vector import TextVectorEnv
+from tests.test_envs_contract import IDS, JUNK, choose
 
 MODES = list(AutoresetMode)
 N = 5
