@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 CONFIG ?= recipes/number_search_tiny.yaml
 export HF_HUB_OFFLINE = 1
 
-.PHONY: install test test-full check train bench docs clean
+.PHONY: install test test-full test-adapters check train bench docs clean
 
 install: $(VENV)/.installed
 
@@ -21,6 +21,10 @@ test: install check
 # The large counts too: seeds, fuzzed replies, kills.
 test-full: install check
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2
+
+# Each framework we plug into, in an environment of its own (their pins conflict).
+test-adapters:
+	scripts/test_adapters.sh
 
 check: install
 	$(BIN)/ruff check .

@@ -118,7 +118,9 @@ def make_model(path, id, calls):
     torch.set_num_threads(1)
     env: Any = trl_environment(id)()
     members = inspect.getmembers(type(env), inspect.isfunction)
-    tools = [getattr(env, name) for name, _ in members if not name.startswith("_") and name not in HIDDEN]
+    tools = [
+        getattr(env, name) for name, _ in members if not name.startswith("_") and name not in ("reset", "get_reward")
+    ]
     rows = trl_rows(agent_envs.task_set(id, "train", 16))
     prompts = [row["prompt"][0]["content"] + env.reset(**row) for row in rows]
 
@@ -155,7 +157,7 @@ def make_model(path, id, calls):
     # A few conversations of random calls, only the model's own tokens carrying loss.
     optimizer, rng = torch.optim.AdamW(model.parameters(), lr=5e-3), np.random.default_rng(0)
     opening = tokenizer.encode("<|im_start|>assistant\n")
-    for _ in range(240):
+    for _ in range(80):
         messages: list[dict[str, Any]] = [{"role": "user", "content": prompts[int(rng.integers(len(prompts)))]}]
         for _ in range(5):
             made = {"type": "function", "function": calls[int(rng.integers(len(calls)))]}
@@ -178,23 +180,13 @@ def make_model(path, id, calls):
     return model, tokenizer, rows
 
 
-HIDDEN = ("reset", "get_reward")
-CALLS = {
-    "NumberSearch-v0": [{"name": "guess", "arguments": {"number": n}} for n in range(1, 17)],
-    "CraftingEasy-v0": [
-        {"name": "go", "arguments": {"place": "forest"}},
-        {"name": "mine", "arguments": {"item": "log"}},
-        {"name": "craft", "arguments": {"item": "planks"}},
-    ],
-}
-
-
-@pytest.mark.parametrize("id", equality.IDS)
-def test_stock_grpo_trainer_trains(id, tmp_path):
+def test_stock_grpo_trainer_trains(tmp_path):
     trl = pytest.importorskip("trl")
     from datasets import Dataset
 
-    model, tokenizer, rows = make_model(tmp_path / "model", id, CALLS[id])
+    id = "NumberSearch-v0"
+    calls = [{"name": "guess", "arguments": {"number": n}} for n in range(1, 17)]
+    model, tokenizer, rows = make_model(tmp_path / "model", id, calls)
     before = {name: weight.detach().clone() for name, weight in model.named_parameters()}
     args = trl.GRPOConfig(
         str(tmp_path / "run"),
