@@ -55,14 +55,14 @@ class Handler(BaseHTTPRequestHandler):
             fault = self.server.faults.pop(0) if self.server.faults else None
             self.server.active += 1
             self.server.most_active = max(self.server.most_active, self.server.active)
+        time.sleep(self.server.latency)
+        # Over before the answer goes out: a client that has it may ask again before this thread is done.
+        with self.server.lock:
+            self.server.active -= 1
         try:
-            time.sleep(self.server.latency)
             self._answer(request, fault)
         except OSError:  # the client gave up
             self.close_connection = True
-        finally:
-            with self.server.lock:
-                self.server.active -= 1
 
     def _answer(self, request: dict[str, Any], fault: Any) -> None:
         if fault == "hang":
