@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, fields
 from enum import Enum
 from pathlib import Path
@@ -16,6 +15,7 @@ import yaml
 from trl import ModelConfig, TrlParser
 
 from agent_envs.tasks import Split, Task, task_set
+from trl_plugins.one_line import one_line_errors as one_line_errors
 from trl_plugins.tiny_base import tiny_base_path
 
 
@@ -53,23 +53,6 @@ class ModelArguments(ModelConfig):
 
     def path(self) -> str:
         return tiny_base_path() if self.model_name_or_path == "tiny" else str(self.model_name_or_path)
-
-
-# Deprecations that TRL 1.16 itself sets off in transformers 5.24 at every start; nothing a user could change.
-warnings.filterwarnings("ignore", category=FutureWarning, module=r"transformers\..*")
-
-
-def one_line_errors(main: Callable[[], None]) -> None:
-    """Run a recipe; a mistake of the user's becomes one line on stderr and exit code 2."""
-    try:
-        main()
-    except (ValueError, OSError, ImportError, yaml.YAMLError) as error:
-        if isinstance(error, OSError) and error.filename is None and not isinstance(error, FileExistsError):
-            text = str(error).splitlines()[0]  # transformers reports an unknown model as OSError, in several lines
-        else:
-            text = " ".join(str(error).split())
-        print(f"error: {text}", file=sys.stderr)
-        sys.exit(2)
 
 
 def parse(*dataclasses: Any) -> tuple[Any, ...]:

@@ -7,9 +7,7 @@ serves both. A word on the command line that nothing knows is still an error.
 from __future__ import annotations
 
 import os
-import sys
-import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -26,6 +24,7 @@ from trl import TrlParser
 
 from agent_envs.tasks import Task, task_set
 from trl_plugins.config import MultiTurnGRPOConfig
+from trl_plugins.one_line import one_line_errors as one_line_errors
 from trl_plugins.tiny_base import tiny_base_path
 from trl_plugins.trainer import MultiTurnGRPOTrainer
 
@@ -48,20 +47,6 @@ class LookArguments:
 def parse_any_recipe(*dataclasses: Any) -> tuple[Any, ...]:
     """`--config FILE.yaml` of any recipe plus overrides; keys of the file meant for others are passed over."""
     return TrlParser(dataclasses).parse_args_and_config(fail_with_unknown_args=False)
-
-
-# Deprecations that TRL 1.16 itself sets off in transformers 5.24 at every start; nothing a user could change.
-warnings.filterwarnings("ignore", category=FutureWarning, module=r"transformers\..*")
-
-
-def one_line_errors(main: Callable[[], None]) -> None:
-    """Run a command; a mistake of the user's becomes one line on stderr and exit code 2."""
-    try:
-        main()
-    except (ValueError, OSError) as error:
-        lines = [line for line in str(error).splitlines() if line.strip()]
-        print(f"error: {lines[0] if lines else repr(error)}", file=sys.stderr)
-        sys.exit(2)
 
 
 def training_tasks(look: LookArguments) -> Sequence[Task]:
