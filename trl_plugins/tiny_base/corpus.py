@@ -199,15 +199,15 @@ def number_search_options(rng: Rng) -> dict[str, int]:
 def dialogues(seed: int, crafting: bool = False) -> Iterator[list[Message]]:
     """An endless stream of dialogues: 45% novice games of Number Search, 55% questions about numbers and words.
 
-    With `crafting`, a fifth of the dialogues is about the crafting world instead: half novice games (ten times as long
-    as the others), half questions about what is seen.
+    With `crafting`, a quarter of the dialogues is about the crafting world instead: two in five novice games, the others
+    questions about what is seen in one.
     """
     rng = np.random.default_rng(seed)
     env = gymnasium.make("NumberSearch-v0", disable_env_checker=True).unwrapped
     world = CraftingCorpus() if crafting else None
     while True:
-        if world is not None and rng.random() < 0.2:
-            yield world.game(rng) if rng.random() < 0.5 else world.questions(rng)
+        if world is not None and rng.random() < 0.25:
+            yield world.game(rng) if rng.random() < 0.4 else world.questions(rng)
         elif rng.random() < 0.45:
             yield agent_envs.demonstrations(
                 env, 1, int(rng.integers(2**31)), agent_envs.novice_policy, number_search_options(rng)
