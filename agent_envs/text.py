@@ -6,6 +6,7 @@ invalid action with a stated consequence. Only programming errors raise (a non-s
 
 from __future__ import annotations
 
+import hashlib
 import json
 import re
 from collections.abc import Callable, Sequence
@@ -88,6 +89,11 @@ class TextEnv(gymnasium.Env[str, str]):
         state = {name: getattr(self, name) for name in (*self.STATE_FIELDS, "_done", "_transcript")}
         rng = None if self._np_random is None else self._np_random.bit_generator.state
         return json.loads(json.dumps({**state, "rng": rng, "np_random_seed": self._np_random_seed}))
+
+    def state_key(self) -> str:
+        """A short name of the state: equal for two episodes (of one task) that cannot be told apart from here on."""
+        fields = json.dumps([getattr(self, name) for name in self.STATE_FIELDS], sort_keys=True)
+        return hashlib.sha256(fields.encode()).hexdigest()[:16]
 
     def set_state(self, state: dict[str, Any]) -> None:
         """Continue from what `get_state` returned, here or in another process.

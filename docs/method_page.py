@@ -46,11 +46,15 @@ def method_page() -> str:
         if divisor not in DIVISORS:
             raise ValueError(f"normaliser {divisor!r} of {name} has no words in {__file__}")
         rows.append((code(name), f"w = {method.formula}", DIVISORS[divisor], method.source, code(f"advantage: {name}")))
+    credits: dict[str, str] = ast.literal_eval(_assigned(module, "CREDITS"))
+    credit_rows = [(code(name), what, code(f"credit: {name}")) for name, what in credits.items()]
     about = (ast.get_docstring(module) or "").split("\n\n")
     return page(
         "# Methods",
         *about,
         table(("method", "weight of a trajectory with return R", "the loss divides by", "source", "config line"), rows),
+        "Which tokens a weight stands on is a choice of its own; `value` and `oracle` always go turn by turn:",
+        table(("credit", "what a token is weighted by", "config line"), credit_rows),
         "The config line goes into the YAML of a recipe, or as a keyword to `MultiTurnGRPOConfig`. The functions "
         "are in [trl_plugins/weights.py](../trl_plugins/weights.py).",
     )

@@ -34,7 +34,7 @@ from recipes.common import (
     task_sets,
 )
 from recipes.drgrpo import best_possible, build_trainer
-from trl_plugins.config import MultiTurnGRPOConfig, loss_type_of
+from trl_plugins.config import MultiTurnGRPOConfig, use_method
 from trl_plugins.report import ProgressBar
 
 # 97.5% quantiles of Student's t for 1, 2, ... degrees of freedom.
@@ -128,7 +128,8 @@ def draw(
 def one_run(model: ModelArguments, args: MultiTurnGRPOConfig, tasks: Any, method: str, seed: int) -> tuple[Any, Any]:
     """Train one method on one seed: the (step, success) points and the best possible success."""
     args = deepcopy(args)
-    args.advantage, args.seed, args.loss_type = method, seed, loss_type_of(method)
+    use_method(args, method)
+    args.seed = seed
     keep = Evaluations()
     trainer = build_trainer(model, args, *tasks)
     for callback in (keep, ProgressBar(f"{method} seed {seed}")):

@@ -61,6 +61,9 @@ METHODS = [
     ("reinforce", "reward_to_go", 1.0),
     ("constant", "reward_to_go", 1.0),
     ("rloo", "reward_to_go", 1.0),
+    ("value", "reward_to_go", 1.0),
+    ("oracle", "reward_to_go", 1.0),
+    ("rloo", "turn_group", 1.0),
 ]
 BIASED = {"grpo": "divides by std and length", "batch_norm": "divides by std"}
 
@@ -87,7 +90,7 @@ class Learner(Protocol):
         ...
 
     def weights(self, trajectories: list[Trajectory], returns: torch.Tensor) -> torch.Tensor:
-        """(N,), or (N, turns) for credit reward_to_go."""
+        """(N,), or (N, turns) where credit goes by turns."""
         ...
 
     def gradient(self, trajectories: Sequence[Trajectory], weights: torch.Tensor) -> torch.Tensor:

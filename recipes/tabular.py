@@ -20,8 +20,15 @@ from trl_plugins.exact import exact_return, walk
 from trl_plugins.policies import TransformersPolicy
 from trl_plugins.rollout import EnvPool, Trajectory, collect_rollouts
 from trl_plugins.tiny_base import tiny_base_path
-from trl_plugins.trainer import derive_seed
-from trl_plugins.weights import NORMALISERS, next_running_mean, trajectory_weights, turn_weights
+from trl_plugins.trainer import derive_seed, turn_keys
+from trl_plugins.weights import (
+    NORMALISERS,
+    next_running_mean,
+    rewards_to_go,
+    shared_turn_weights,
+    trajectory_weights,
+    turn_weights,
+)
 
 ROWS = 16  # more than the contexts there are (7)
 
@@ -54,6 +61,9 @@ class TabularLearner:
         self.pool = EnvPool()
         self.running_mean: float | None = None
         self.advantage, self.credit = "reinforce", "trajectory"
+        self.told = torch.zeros(
+            ROWS, 2
+        )  # of each history: the sum of its rewards-to-go in earlier batches, their count
 
     def true_gradient(self) -> tuple[float, torch.Tensor]:
         tree = walk(self.model, self.chat, TASKS, self.pool.lend(), **LIMITS)
@@ -80,22 +90,42 @@ class TabularLearner:
             self.running_mean = next_running_mean(self.running_mean, returns, 0.9)
         if self.credit == "trajectory":
             return trajectory_weights(self.advantage, returns, GROUP, baseline=baseline)
-        rewards = torch.zeros(len(trajectories), GUESSES)
-        for row, trajectory in enumerate(trajectories):
-            rewards[row, : len(trajectory.turns)] = torch.tensor([turn.reward for turn in trajectory.turns])
+        rewards, oracle = torch.zeros(2, len(trajectories), GUESSES)
+        rows = torch.full((len(trajectories), GUESSES), -1)
+        for i, trajectory in enumerate(trajectories):
+            for t, turn in enumerate(trajectory.turns):
+                rewards[i, t], oracle[i, t] = turn.reward, turn.state_value
+                rows[i, t] = self.model.row_of[tuple(self._context(trajectory, t))]
+        if self.credit == "turn_group":
+            names = [name for t in trajectories for name in turn_keys(t, "history")]
+            numbers = {name: number for number, name in enumerate(dict.fromkeys(names))}
+            keys = torch.full_like(rows, -1)
+            keys[rows >= 0] = torch.tensor([numbers[name] for name in names])
+            return shared_turn_weights(self.advantage, rewards, keys)
+        values = oracle if self.advantage == "oracle" else None
+        if self.advantage == "value":  # the mean so far, history by history
+            values = (self.told[:, 0] / self.told[:, 1].clamp(min=1))[rows] * (rows >= 0)
+            played = rows >= 0
+            for column, amounts in enumerate((rewards_to_go(rewards)[played], torch.ones(int(played.sum())))):
+                self.told[:, column].index_add_(0, rows[played], amounts)
         lengths = torch.tensor([len(t.turns) for t in trajectories])
-        return turn_weights(self.advantage, rewards, lengths, GROUP, baseline=baseline)
+        return turn_weights(self.advantage, rewards, lengths, GROUP, baseline=baseline, values=values)
+
+    @staticmethod
+    def _context(trajectory: Trajectory, turn: int) -> list[int]:
+        context = list(trajectory.prompt_ids)
+        for earlier in trajectory.turns[:turn]:
+            context += [*earlier.action_ids, *earlier.reply_ids]
+        return context
 
     def gradient(self, trajectories: Sequence[Trajectory], weights: torch.Tensor) -> torch.Tensor:
         by_turn = weights[:, None].expand(-1, GUESSES) if weights.dim() == 1 else weights
         total = self.model.table.new_zeros(())
         for trajectory, row in zip(trajectories, by_turn.double(), strict=True):
             divisor = {"none": 1, "constant": GUESSES, "own_length": len(trajectory.turns)}[NORMALISERS[self.advantage]]
-            context = list(trajectory.prompt_ids)
-            for turn, weight in zip(trajectory.turns, row, strict=False):
-                logps = self.model.table[self.model.row_of[tuple(context)]].log_softmax(-1)
+            for t, (turn, weight) in enumerate(zip(trajectory.turns, row, strict=False)):
+                logps = self.model.table[self.model.row_of[tuple(self._context(trajectory, t))]].log_softmax(-1)
                 total = total + weight / divisor * logps[self.model.tokens.index(turn.action_ids[0])]
-                context += [*turn.action_ids, *turn.reply_ids]
         self.model.zero_grad()
         (total / len(trajectories)).backward()
         return self._flat()

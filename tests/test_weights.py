@@ -44,7 +44,7 @@ def test_groups_never_mix() -> None:
     assert got.tolist() == [0.5, -0.5, 0.0, 0.0]
 
 
-@pytest.mark.parametrize("name", sorted(set(weights.NORMALISERS) - {"batch_norm"}))
+@pytest.mark.parametrize("name", sorted(set(weights.NORMALISERS) - {"batch_norm", *weights.PER_TURN}))
 def test_failed_trajectories_count_in_nothing(name: str) -> None:
     with_failure = weights.trajectory_weights(name, torch.tensor([1.0, NAN, 0, 0]), 4, baseline=0.5)
     without = weights.trajectory_weights(name, torch.tensor([1.0, 0, 0]), 3, baseline=0.5)
@@ -87,6 +87,50 @@ def test_a_failed_trajectory_counts_in_no_turn() -> None:
     rewards = torch.tensor([[1.0, 1.0], [0.0, 0.0], [NAN, NAN]])
     got = weights.turn_weights("dr_grpo", rewards, torch.tensor([2, 2, 1]), 3)
     assert got.tolist() == [[1.0, 0.5], [-1.0, -0.5], [0.0, 0.0]]
+
+
+def test_oracle_by_hand() -> None:
+    # Two turns from V* = 15/16 by way of 1/2 to a win; and one turn that loses.
+    rewards, values = torch.tensor([[0.0, 1.0], [0.0, 0.0]]), torch.tensor([[0.9375, 0.5], [0.9375, 0.0]])
+    got = weights.turn_weights("oracle", rewards, torch.tensor([2, 1]), 2, values=values)
+    assert got.tolist() == [[0.0625, 0.5], [-0.9375, 0.0]]
+
+
+def test_value_by_hand() -> None:
+    # d = (0 + V1 - V0, 1 - V1) = (0.25, 0.25); lambda 0 keeps d, lambda 1 gives reward-to-go - V, 1/2 lies between.
+    rewards, values = torch.tensor([[0.0, 1.0]]), torch.tensor([[0.5, 0.75]])
+    for gae_lambda, first in ((0.0, 0.25), (0.5, 0.375), (1.0, 0.5)):
+        got = weights.turn_weights("value", rewards, torch.tensor([2]), 1, values=values, gae_lambda=gae_lambda)
+        assert got.tolist() == [[first, 0.25]]
+    discounted = weights.value(rewards, values, discount=0.5, gae_lambda=1.0)
+    assert discounted.tolist() == [[0.0, 0.25]]  # 0.5 x 1 - 0.5, 1 - 0.75
+
+
+def test_value_of_a_failed_trajectory_is_zero() -> None:
+    rewards = torch.tensor([[NAN, NAN], [1.0, 0.0]])
+    got = weights.turn_weights("value", rewards, torch.tensor([2, 1]), 2, values=torch.tensor([[0.5, 0.5], [0.25, 0]]))
+    assert got.tolist() == [[0.0, 0.0], [0.75, 0.0]]
+
+
+def test_turns_with_one_key_are_one_group() -> None:
+    # All three open in history 0 (to go 1, 0, 1: mean 2/3); history 1 holds two turns (1, 0), history 2 a lone one.
+    rewards = torch.tensor([[0.0, 1.0], [0.0, 0.0], [0.0, 1.0]])
+    keys = torch.tensor([[0, 1], [0, 1], [0, 2]])
+    got = weights.shared_turn_weights("dr_grpo", rewards, keys)
+    torch.testing.assert_close(got, torch.tensor([[1 / 3, 0.5], [-2 / 3, -0.5], [1 / 3, 0.0]]))
+    out = weights.shared_turn_weights("rloo", rewards, keys)
+    torch.testing.assert_close(out, torch.tensor([[0.5, 1.0], [-1.0, -1.0], [0.5, 0.0]]))
+
+
+def test_turns_after_the_end_and_failed_ones_count_in_no_group() -> None:
+    rewards = torch.tensor([[1.0, 0.0], [0.0, 0.0], [NAN, NAN]])
+    got = weights.shared_turn_weights("dr_grpo", rewards, torch.tensor([[0, -1], [0, 1], [0, 1]]))
+    assert got.tolist() == [[0.5, 0.0], [-0.5, 0.0], [0.0, 0.0]]
+
+
+def test_per_turn_methods_have_no_trajectory_weight() -> None:
+    with pytest.raises(ValueError, match="advantage='value' gives credit turn by turn"):
+        weights.trajectory_weights("value", torch.zeros(2), 2)
 
 
 def test_rloo_by_hand() -> None:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from peft import LoraConfig
 from trl import GRPOConfig
 
-from trl_plugins.weights import NORMALISERS, SINGLE
+from trl_plugins.weights import CREDITS, NORMALISERS, PER_TURN, SINGLE
 
 
 def default_lora() -> LoraConfig:
@@ -37,11 +37,29 @@ class MultiTurnGRPOConfig(GRPOConfig):
     baseline_decay: float = field(
         default=0.9, metadata={"help": "Decay a step of advantage running_mean's average (saved in checkpoints)."}
     )
-    credit: str = field(
-        default="trajectory",
-        metadata={"help": "trajectory: a trajectory's tokens share its weight; reward_to_go: each turn has its own."},
+    credit: str | None = field(
+        default=None,
+        metadata={
+            "help": "trajectory: a trajectory's tokens share its weight; reward_to_go: each turn has its own, compared "
+            "with the same turn of the group; turn_group: with turns taken in the same history or state. Unset: "
+            "reward_to_go for the methods value and oracle, else trajectory."
+        },
     )
-    discount: float = field(default=1.0, metadata={"help": "Discount of credit reward_to_go, per turn."})
+    discount: float = field(default=1.0, metadata={"help": "Discount of credit by turns, per turn."})
+    turn_group_by: str = field(
+        default="history",
+        metadata={
+            "help": "Which turns credit turn_group compares: history (same tokens so far) or state (same task "
+            "in the same environment state)."
+        },
+    )
+    gigpo_omega: float | None = field(
+        default=None,
+        metadata={"help": "Credit turn_group: weight = trajectory's weight + omega x turn's. Unset: the turn's alone."},
+    )
+    gae_lambda: float = field(default=1.0, metadata={"help": "lambda of advantage value (GAE over turns)."})
+    value_learning_rate: float = field(default=1e-3, metadata={"help": "Of the value head of advantage value (Adam)."})
+    value_epochs: int = field(default=8, metadata={"help": "Passes of the value head over each batch."})
     max_turns: int = field(default=8, metadata={"help": "Most turns an episode; one still running is truncated."})
     max_turn_tokens: int = field(default=64, metadata={"help": "Most tokens the policy may sample in one turn."})
     max_completion_length: int | None = field(
@@ -77,7 +95,10 @@ class MultiTurnGRPOConfig(GRPOConfig):
         if self.advantage not in NORMALISERS:
             raise ValueError(f"advantage={self.advantage!r} is unknown; use one of {', '.join(NORMALISERS)}")
         _one_of("grpo_std", self.grpo_std, ("sample", "population"))
-        _one_of("credit", self.credit, ("trajectory", "reward_to_go"))
+        self.credit = self.credit or credit_of(self.advantage)
+        _one_of("credit", self.credit, tuple(CREDITS))
+        self._check_credit()
+        _one_of("turn_group_by", self.turn_group_by, ("history", "state"))
         _one_of("reply_role", self.reply_role, ("user", "tool"))
         if self.temperature <= 0:
             raise ValueError(f"temperature={self.temperature} must be above 0; evaluate() plays greedily besides")
@@ -87,10 +108,17 @@ class MultiTurnGRPOConfig(GRPOConfig):
             raise ValueError("remove_unused_columns would drop the rows' env_id, seed and options; leave it false")
         if self.entropy_bonus < 0:
             raise ValueError(f"entropy_bonus={self.entropy_bonus} is negative; 0 turns it off")
-        for name in ("max_turns", "max_turn_tokens", "eval_samples", "num_generations", "per_device_train_batch_size"):
+        for name in (
+            "max_turns",
+            "max_turn_tokens",
+            "eval_samples",
+            "num_generations",
+            "per_device_train_batch_size",
+            "value_epochs",
+        ):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name}={getattr(self, name)} must be at least 1")
-        for name in ("max_failed_share", "entropy_bonus_until", "discount", "baseline_decay"):
+        for name in ("max_failed_share", "entropy_bonus_until", "discount", "baseline_decay", "gae_lambda"):
             if not 0 <= getattr(self, name) <= 1:
                 raise ValueError(f"{name}={getattr(self, name)} is a share, so between 0 and 1")
         most = self.max_turns * self.max_turn_tokens
@@ -118,6 +146,19 @@ class MultiTurnGRPOConfig(GRPOConfig):
         super().__post_init__()
         self.num_generations = 1 if single else self.num_generations
 
+    def _check_credit(self) -> None:
+        if self.advantage in PER_TURN and self.credit != "reward_to_go":
+            raise ValueError(
+                f"advantage={self.advantage!r} compares with the value of a turn's history, so credit={self.credit!r} "
+                "does not go with it; leave credit unset"
+            )
+        if self.credit == "turn_group" and self.advantage in SINGLE:
+            grouped = ", ".join(name for name in NORMALISERS if name not in SINGLE)
+            raise ValueError(
+                f"credit='turn_group' compares turns with each other and advantage={self.advantage!r} does not; "
+                f"use one of {grouped}"
+            )
+
     def _batch(self) -> int:
         """Episodes generated at a time, over all processes."""
         local = self.per_device_train_batch_size * (self.steps_per_generation or self.gradient_accumulation_steps)
@@ -131,6 +172,16 @@ class MultiTurnGRPOConfig(GRPOConfig):
                 f"num_generations={group} does not divide the {batch} episodes generated at a time "
                 "(per_device_train_batch_size x processes x steps_per_generation); make one a multiple of the other"
             )
+
+
+def credit_of(advantage: str) -> str:
+    """The credit a method has where none is asked for."""
+    return "reward_to_go" if advantage in PER_TURN else "trajectory"
+
+
+def use_method(args: MultiTurnGRPOConfig, advantage: str) -> None:
+    """Switch arguments to another method, with the credit and the loss type that follow from it."""
+    args.advantage, args.credit, args.loss_type = advantage, credit_of(advantage), loss_type_of(advantage)
 
 
 def loss_type_of(advantage: str) -> str:

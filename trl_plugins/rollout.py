@@ -39,6 +39,10 @@ class Turn:
     finish: Finish
     invalid: bool = False
     """The environment found no action in it (`info["parse_error"]`)."""
+    state_value: float = math.nan
+    """V* of the history it was given in, where the environment's info tells it (`value`)."""
+    state_key: str = ""
+    """Names the environment's state it was given in, where that was asked for."""
 
 
 @dataclass
@@ -115,6 +119,7 @@ def collect_rollouts(
     system_prompt: str | None = None,
     max_context: int | None = None,
     max_failed_share: float = 0.5,
+    state_keys: bool = False,
     discard: Callable[[Env], None] = lambda env: None,
 ) -> list[Trajectory]:
     """Play one episode of each task, all together, and return them in order.
@@ -132,6 +137,7 @@ def collect_rollouts(
         max_context: most tokens a context may have when a reply is sampled (the model's positions less a turn's cap);
             an episode whose next context would be longer is truncated before it.
         max_failed_share: above this share of failed episodes, stop.
+        state_keys: note each turn's `state_key` (the environment's own `state_key()`).
         discard: called with each environment that failed, at the end.
 
     Raises:
@@ -153,7 +159,8 @@ def collect_rollouts(
         samples = policy.act(live, [contexts[row] for row in live])
         going = []
         for row, sample in zip(live, samples, strict=True):
-            reply = _play(envs[row], trajectories[row], sample, chat, last=turn == max_turns - 1, limit=max_context)
+            last = turn == max_turns - 1
+            reply = _play(envs[row], trajectories[row], sample, chat, last, max_context, state_keys)
             if reply is not None:
                 contexts[row] += reply
                 going.append(row)
@@ -171,23 +178,32 @@ def _begin(
     env: Env | None = None
     try:
         env = make_env(task.env_id)
-        observation, _ = env.reset(seed=task.seed, options=dict(task.options))
+        observation, info = env.reset(seed=task.seed, options=dict(task.options))
         if not isinstance(observation, str):
             raise TypeError(f"{task.env_id}: reset returned {type(observation).__name__}, text environments return str")
     except Exception as error:
         messages = chat.opening_messages("(the environment failed)", system_prompt)
         return env, Trajectory(task, messages, chat.opening_ids(messages), error=error)
     messages = chat.opening_messages(observation, system_prompt)
-    return env, Trajectory(task, messages, chat.opening_ids(messages))
+    return env, Trajectory(task, messages, chat.opening_ids(messages), info=info)
 
 
 def _play(
-    env: Env | None, trajectory: Trajectory, sample: Sample, chat: Chat, last: bool, limit: int | None
+    env: Env | None,
+    trajectory: Trajectory,
+    sample: Sample,
+    chat: Chat,
+    last: bool,
+    limit: int | None,
+    state_keys: bool,
 ) -> list[int] | None:
     """Step one environment with a sampled reply; what its context grows by, or None where the episode is over."""
     assert env is not None
     reward, invalid, reply_ids, done = 0.0, False, [], True
+    state_value, state_key = float(trajectory.info.get("value", math.nan)), ""
     try:
+        if state_keys:
+            state_key = env.unwrapped.state_key()  # type: ignore[attr-defined]
         observation, raw_reward, terminated, truncated, info = env.step(chat.said(sample.ids))
         reward = float(raw_reward)
         if not math.isfinite(reward):
@@ -203,7 +219,7 @@ def _play(
                 trajectory.truncated, done, reply_ids = True, True, []
     except Exception as error:
         trajectory.error, done, reply_ids = error, True, []
-    turn = Turn(sample.ids, sample.logprobs, reward, reply_ids, sample.finish, invalid)
+    turn = Turn(sample.ids, sample.logprobs, reward, reply_ids, sample.finish, invalid, state_value, state_key)
     trajectory.turns.append(turn)
     return None if done else [*sample.ids, *reply_ids]
 

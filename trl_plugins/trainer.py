@@ -7,6 +7,7 @@ returns of all processes replaces TRL's advantages -> TRL's loss.
 
 from __future__ import annotations
 
+import hashlib
 import json
 import logging
 import math
@@ -27,12 +28,14 @@ from trl import GRPOTrainer
 from agent_envs.tasks import Task
 from trl_plugins.chat import Chat, end_token_ids, load_chat_template
 from trl_plugins.config import MultiTurnGRPOConfig, default_lora
+from trl_plugins.critic import Critic, turn_features
 from trl_plugins.exact import ExactSuccess, exact_success
 from trl_plugins.policies import TransformersPolicy, VLLMPolicy
 from trl_plugins.rollout import EnvFn, EnvPool, Policy, Trajectory, collect_rollouts
 from trl_plugins.weights import (
     NORMALISERS,
     next_running_mean,
+    shared_turn_weights,
     trajectory_weights,
     turn_weights,
     zero_variance_share,
@@ -41,6 +44,7 @@ from trl_plugins.weights import (
 logger = logging.getLogger(__name__)
 
 BASELINE_FILE = "baseline.json"
+CRITIC_FILE = "critic.pt"
 
 
 def row_task(row: dict[str, Any]) -> Task:
@@ -100,6 +104,7 @@ class MultiTurnGRPOTrainer(GRPOTrainer):
         self._rows: list[dict[str, Any]] = []
         self._rollouts_at: tuple[int, int] = (-1, 0)
         self.running_mean: float | None = None
+        self._critic: Critic | None = None
         train_dataset, eval_dataset = _as_dataset(train_dataset), _as_dataset(eval_dataset)
         for dataset in (train_dataset, eval_dataset):
             if isinstance(dataset, Dataset):
@@ -214,6 +219,7 @@ class MultiTurnGRPOTrainer(GRPOTrainer):
                 system_prompt=self.args.system_prompt,
                 max_context=self._max_context,
                 max_failed_share=self.args.max_failed_share,
+                state_keys=self.args.credit == "turn_group" and self.args.turn_group_by == "state",
                 discard=self.env_pool.discard,
             )
         for t in trajectories:
@@ -260,10 +266,31 @@ class MultiTurnGRPOTrainer(GRPOTrainer):
 
         `trajectories` are this process's, `returns` (N,) those of all.
         """
-        args, baseline = self.args, self._baseline(returns)
+        args, baseline, group = self.args, self._baseline(returns), self.num_generations
         if args.credit == "trajectory":
-            return trajectory_weights(args.advantage, returns, self.num_generations, args.grpo_std, baseline)
-        return self._turn_weights(trajectories, baseline)
+            return trajectory_weights(args.advantage, returns, group, args.grpo_std, baseline)
+        rewards, lengths = self._rewards(trajectories)
+        if args.credit == "turn_group":
+            weights = shared_turn_weights(
+                args.advantage, rewards, self._turn_keys(trajectories), args.discount, args.grpo_std
+            )
+            if args.gigpo_omega is None:
+                return weights
+            playing = torch.arange(args.max_turns, device=lengths.device) < lengths[:, None]
+            whole = trajectory_weights(args.advantage, returns, group, args.grpo_std)
+            return whole[:, None] * playing + args.gigpo_omega * weights
+        values = None
+        if args.advantage == "oracle":
+            values = self._oracle_values(trajectories)
+        elif args.advantage == "value":
+            features = self._features(trajectories)
+            values = self._learned_values(features, lengths)
+        weights = turn_weights(
+            args.advantage, rewards, lengths, group, args.discount, args.grpo_std, baseline, values, args.gae_lambda
+        )
+        if args.advantage == "value":
+            self._teach_critic(features, values + weights, rewards, lengths)  # type: ignore[operator, possibly-undefined]
+        return weights
 
     def _baseline(self, returns: torch.Tensor) -> float:
         """The number a method compares with, before this batch moves the running mean on."""
@@ -273,8 +300,8 @@ class MultiTurnGRPOTrainer(GRPOTrainer):
         self.running_mean = next_running_mean(before, returns, self.args.baseline_decay)
         return 0.0 if before is None else before
 
-    def _turn_weights(self, trajectories: list[Trajectory], baseline: float) -> torch.Tensor:
-        """Weights (N, max_turns) of the turns of all processes' trajectories."""
+    def _rewards(self, trajectories: list[Trajectory]) -> tuple[torch.Tensor, torch.Tensor]:
+        """Rewards (N, max_turns) and lengths (N,) of all processes' trajectories."""
         rewards = torch.zeros(len(trajectories), self.args.max_turns, device=self.accelerator.device)
         for row, trajectory in enumerate(trajectories):
             for t, turn in enumerate(trajectory.turns):
@@ -282,11 +309,60 @@ class MultiTurnGRPOTrainer(GRPOTrainer):
             if trajectory.failed:
                 rewards[row] = math.nan
         lengths = torch.tensor([len(t.turns) for t in trajectories], device=self.accelerator.device)
-        rewards, lengths = self.accelerator.gather((rewards, lengths))  # type: ignore[misc]
-        args = self.args
-        return turn_weights(
-            args.advantage, rewards, lengths, self.num_generations, args.discount, args.grpo_std, baseline
-        )
+        return self.accelerator.gather((rewards, lengths))  # type: ignore[return-value]
+
+    def _turn_keys(self, trajectories: list[Trajectory]) -> torch.Tensor:
+        """(N, max_turns) one number a history, or a task's state, over all processes; -1 after an episode's end."""
+        names = gather_object([turn_keys(t, self.args.turn_group_by) for t in trajectories])
+        numbers = {name: number for number, name in enumerate(dict.fromkeys(n for row in names for n in row))}
+        keys = torch.full((len(names), self.args.max_turns), -1, device=self.accelerator.device)
+        for row, named in enumerate(names):
+            keys[row, : len(named)] = torch.tensor([numbers[n] for n in named], device=keys.device)
+        return keys
+
+    def _oracle_values(self, trajectories: list[Trajectory]) -> torch.Tensor:
+        """V* (N, max_turns) of all processes' turns, as their environments told it."""
+        values = torch.zeros(len(trajectories), self.args.max_turns, device=self.accelerator.device)
+        for row, trajectory in enumerate(trajectories):
+            for t, turn in enumerate(trajectory.turns):
+                if math.isnan(turn.state_value) and not trajectory.failed:
+                    raise ValueError(
+                        f"advantage='oracle' needs the value of optimal play, and {trajectory.task.env_id} does not "
+                        "tell it (info['value'] at reset and after each step)"
+                    )
+                values[row, t] = turn.state_value
+        return self.accelerator.gather(values)  # type: ignore[return-value]
+
+    def _features(self, trajectories: list[Trajectory]) -> torch.Tensor:
+        model = self.accelerator.unwrap_model(self.model_wrapped)
+        with self.accelerator.autocast():
+            features = turn_features(model, trajectories, self.args.max_turns)
+        return self.accelerator.gather(features)  # type: ignore[return-value]
+
+    @property
+    def critic(self) -> Critic:
+        """The value head of advantage value, the same on every process."""
+        if self._critic is None:
+            args, width = self.args, self.model.config.get_text_config().hidden_size
+            self._critic = Critic(
+                width, args.value_learning_rate, args.value_epochs, args.seed, self.accelerator.device
+            )
+        return self._critic
+
+    def _learned_values(self, features: torch.Tensor, lengths: torch.Tensor) -> torch.Tensor:
+        playing = torch.arange(self.args.max_turns, device=lengths.device) < lengths[:, None]
+        return self.critic.values(features) * playing
+
+    def _teach_critic(
+        self, features: torch.Tensor, targets: torch.Tensor, rewards: torch.Tensor, lengths: torch.Tensor
+    ) -> None:
+        """Move V towards the lambda-returns of this batch, after its weights are settled."""
+        playing = torch.arange(self.args.max_turns, device=lengths.device) < lengths[:, None]
+        counts = playing & ~rewards.isnan()
+        error = self.critic.learn(features, targets, counts)
+        self._metrics["train"]["value_loss"].append(error)
+        spread = targets[counts].var(unbiased=False).item() if bool(counts.any()) else 0.0
+        self._metrics["train"]["value_explained"].append(1 - error / spread if spread else 0.0)
 
     def _log_rollout(self, trajectories: list[Trajectory], returns: torch.Tensor, weights: torch.Tensor) -> None:
         log = self._metrics["train"]
@@ -302,18 +378,23 @@ class MultiTurnGRPOTrainer(GRPOTrainer):
             self._logs["advantages"].clear()
             self._logs["advantages"].extend(weights.reshape(len(weights), -1).sum(-1).tolist())
 
-    # --- The running mean is training state: it goes into checkpoints and comes back from them ------------------------
+    # --- The running mean and the value head are training state: they go into checkpoints and come back from them -----
 
     def _save_checkpoint(self, model: Any, trial: Any) -> None:
         super()._save_checkpoint(model, trial)
         if self.args.should_save:
             folder = Path(self._get_output_dir(trial=trial)) / f"checkpoint-{self.state.global_step}"
             (folder / BASELINE_FILE).write_text(json.dumps({"running_mean": self.running_mean}))
+            if self._critic is not None:
+                torch.save(self._critic.state_dict(), folder / CRITIC_FILE)
 
     def _load_optimizer_and_scheduler(self, checkpoint: str | None) -> None:
         super()._load_optimizer_and_scheduler(checkpoint)
         if checkpoint is not None and (Path(checkpoint) / BASELINE_FILE).is_file():
             self.running_mean = json.loads((Path(checkpoint) / BASELINE_FILE).read_text())["running_mean"]
+        if checkpoint is not None and (Path(checkpoint) / CRITIC_FILE).is_file():
+            state = torch.load(Path(checkpoint) / CRITIC_FILE, map_location=self.accelerator.device, weights_only=True)
+            self.critic.load_state_dict(state)
 
     # --- Loss --------------------------------------------------------------------------------------------------------
 
@@ -471,6 +552,19 @@ def spread_over_tokens(weights: torch.Tensor, turn_index: Sequence[list[int]], w
         index[row, : len(turns)] = torch.tensor(turns, device=weights.device)
         real[row, : len(turns)] = 1
     return weights.gather(1, index) * real
+
+
+def turn_keys(trajectory: Trajectory, by: str) -> list[str]:
+    """A name for what each turn is grouped by: the tokens before it ("history"), or its task and state ("state")."""
+    task = trajectory.task
+    if by == "state":
+        where = f"{task.env_id} {task.seed} {json.dumps(task.options, sort_keys=True)} "
+        return [where + turn.state_key for turn in trajectory.turns]
+    digest, names = hashlib.sha256(repr(trajectory.prompt_ids).encode()), []
+    for turn in trajectory.turns:
+        names.append(digest.hexdigest())
+        digest.update(repr((turn.action_ids, turn.reply_ids)).encode())
+    return names
 
 
 def check_groups(keys: Sequence[Any], group_size: int) -> None:

@@ -14,9 +14,18 @@ from typing import Literal, get_args
 import torch
 
 Advantage = Literal[
-    "dr_grpo", "grpo", "group_mean", "rloo", "batch_norm", "reinforce", "constant", "running_mean", "rest"
+    "dr_grpo",
+    "grpo",
+    "group_mean",
+    "rloo",
+    "batch_norm",
+    "reinforce",
+    "constant",
+    "running_mean",
+    "value",
+    "oracle",
+    "rest",
 ]
-Credit = Literal["trajectory", "reward_to_go"]
 Normaliser = Literal["constant", "own_length", "none"]
 StdKind = Literal["sample", "population"]
 
@@ -29,13 +38,28 @@ NORMALISERS: dict[str, Normaliser] = {
     "reinforce": "none",
     "constant": "none",
     "running_mean": "none",
+    "value": "none",
+    "oracle": "none",
     "rest": "none",
 }
 """What a trajectory's summed loss is divided by: the constant C = max_turns x max_turn_tokens, its own number of
 sampled tokens, or nothing."""
 
-SINGLE = ("reinforce", "constant", "running_mean", "rest", "batch_norm")
+SINGLE = ("reinforce", "constant", "running_mean", "value", "oracle", "rest", "batch_norm")
 """Methods that compare with nothing inside a group, so that one trajectory a task is enough."""
+
+PER_TURN = ("value", "oracle")
+"""Methods whose baseline is a value of the turn's history: they give credit turn by turn."""
+
+CREDITS: dict[str, str] = {
+    "trajectory": "all tokens of a trajectory share the weight of its return",
+    "reward_to_go": "each turn has the weight of the rewards from it on (discounted by `discount`), compared with the "
+    "same turn of the group's other members",
+    "turn_group": "each turn has the weight of the rewards from it on, compared with every turn of the batch that was "
+    "taken in the same history (`turn_group_by: history`) or, in the same task, in the same state "
+    "(`turn_group_by: state`); `gigpo_omega` mixes in the trajectory's weight (GiGPO, Feng et al. 2025, eq. 8)",
+}
+"""Config value -> what a turn's tokens are weighted by."""
 
 
 def reinforce(returns: torch.Tensor) -> torch.Tensor:
@@ -71,6 +95,24 @@ def rest(returns: torch.Tensor, threshold: float) -> torch.Tensor:
     returns (N,) -> (N,).
     """
     return (returns >= threshold).to(returns.dtype)
+
+
+def oracle(to_go: torch.Tensor, values: torch.Tensor) -> torch.Tensor:
+    """w = G_t - V*(h_t) for turn t: reward-to-go less the value of optimal play from there, told by the environment.
+
+    No learner outside a classroom has V*; it is a yardstick. to_go, values (N, T) -> (N, T).
+    """
+    return to_go - values
+
+
+def value(rewards: torch.Tensor, values: torch.Tensor, discount: float = 1.0, gae_lambda: float = 1.0) -> torch.Tensor:
+    """w = sum over l of (discount x lambda)^l d_(t+l) for turn t, where d_t = r_t + discount V(h_(t+1)) - V(h_t) with a
+    learned V (GAE over turns, Schulman et al. 2016, eq. 16).
+
+    With lambda 1 it is reward-to-go - V(h_t). rewards, values (N, T), 0 after an episode's end -> (N, T).
+    """
+    after = torch.cat([values[:, 1:], torch.zeros_like(values[:, :1])], dim=1)
+    return rewards_to_go(rewards + discount * after - values, discount * gae_lambda)
 
 
 def batch_norm(returns: torch.Tensor, eps: float = 1e-4) -> torch.Tensor:
@@ -140,6 +182,8 @@ def trajectory_weights(
         "dr_grpo": lambda: dr_grpo(returns, group_size),
         "grpo": lambda: grpo(returns, group_size, std),
     }
+    if advantage in PER_TURN:
+        raise ValueError(f"advantage={advantage!r} gives credit turn by turn; use credit='reward_to_go'")
     if advantage not in methods:
         raise ValueError(f"advantage={advantage!r} is unknown; use one of {', '.join(get_args(Advantage))}")
     return methods[advantage]()
@@ -164,6 +208,8 @@ def turn_weights(
     discount: float = 1.0,
     std: str = "sample",
     baseline: float = 0.0,
+    values: torch.Tensor | None = None,
+    gae_lambda: float = 1.0,
 ) -> torch.Tensor:
     """The method named `advantage` on rewards-to-go, turn by turn: a group's turn t is one group of its own.
 
@@ -173,15 +219,49 @@ def turn_weights(
     Args:
         rewards: (N, T), NaN throughout where the environment failed, 0 after an episode's end.
         lengths: (N,) turns played.
+        values: (N, T), what "value" and "oracle" compare with, 0 after an episode's end.
+
+    Returns:
+        (N, T), 0 after an episode's end.
+    """
+    playing = torch.arange(rewards.shape[1])[None].to(lengths.device) < lengths[:, None]
+    if advantage in PER_TURN:
+        if values is None:
+            raise ValueError(f"advantage={advantage!r} needs the values of the turns' histories")
+        weights = (
+            value(rewards, values, discount, gae_lambda)
+            if advantage == "value"
+            else oracle(rewards_to_go(rewards, discount), values)
+        )
+        return weights.masked_fill(~playing, 0.0).nan_to_num(0.0)
+    by_turn = rewards_to_go(rewards, discount).masked_fill(~playing, torch.nan)
+    columns = [trajectory_weights(advantage, by_turn[:, t], group_size, std, baseline) for t in range(rewards.shape[1])]
+    return torch.stack(columns, dim=1)
+
+
+def shared_turn_weights(
+    advantage: str, rewards: torch.Tensor, keys: torch.Tensor, discount: float = 1.0, std: str = "sample"
+) -> torch.Tensor:
+    """The method named `advantage` on rewards-to-go, where turns with the same key are one group.
+
+    A turn whose key no other turn has gets 0: there is nothing to compare it with.
+
+    Args:
+        rewards: (N, T), NaN throughout where the environment failed, 0 after an episode's end.
+        keys: (N, T) whole numbers, -1 after an episode's end.
 
     Returns:
         (N, T), 0 after an episode's end.
     """
     to_go = rewards_to_go(rewards, discount)
-    playing = torch.arange(rewards.shape[1])[None].to(lengths.device) < lengths[:, None]
-    by_turn = to_go.masked_fill(~playing, torch.nan)
-    columns = [trajectory_weights(advantage, by_turn[:, t], group_size, std, baseline) for t in range(rewards.shape[1])]
-    return torch.stack(columns, dim=1)
+    weights = torch.zeros_like(to_go)
+    counts = (keys >= 0) & ~to_go.isnan()
+    found, sizes = keys[counts].unique(return_counts=True)
+    for key in found[sizes > 1].tolist():
+        members = counts & (keys == key)
+        returns = to_go[members]
+        weights[members] = trajectory_weights(advantage, returns, len(returns), std)
+    return weights
 
 
 def zero_variance_share(returns: torch.Tensor, group_size: int) -> float:

@@ -72,6 +72,8 @@ class CraftingEnv(TextEnv):
     - `optimal_steps`: fewest commands from the start knowing the whole map, so a lower bound under a hidden one; left
       out where the task is impossible.
     - `remaining_steps`: the same from here.
+    - `value`: success rate from here under optimal play, 1 or 0; only where that is known: on a known map, with the
+      sparse reward.
 
     Reset options: every argument below from `tier` to `show_admissible`, for this episode alone.
 
@@ -251,7 +253,13 @@ class CraftingEnv(TextEnv):
             for name, steps in (("optimal_steps", self.optimal_steps()), ("remaining_steps", self.remaining_steps())):
                 if steps is not None:  # no number, no key: Gymnasium's vector infos hold ints or None, not both
                     info[name] = steps
+            if self.task and not self.task.hidden and self.settings.reward == "sparse":
+                info["value"] = 0.0 if self._done else self._value(self.task)
         return info
+
+    def _value(self, task: Task) -> float:
+        needed = 1 if task.impossible else self.remaining_steps()
+        return float(needed is not None and self.steps + needed <= task.budget)
 
     # --- What the solver knows, computed when asked for --------------------------------------------------------------
 
@@ -353,6 +361,10 @@ class CraftingEnv(TextEnv):
         self.state = state_from_json(world, data["state"])
         self.visited = sum(1 << world.place_index[name] for name in data["visited"])
         self.steps, self._unpaid, self._last = data["step"], list(data["unpaid"]), data["last"]
+
+    def state_key(self) -> str:
+        """Place, pack and stations (and what milestones are still to be paid); the steps used up do not count."""
+        return str((*self.state, self._unpaid))
 
     def state_hash(self) -> str:
         """SHA-256 of the episode's state, the same in every process and on every machine."""
