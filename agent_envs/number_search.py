@@ -8,6 +8,7 @@ separate at most 2^k - 1 numbers. For the standard task (1..16, four guesses) th
 
 from __future__ import annotations
 
+import math
 import re
 from functools import lru_cache
 from typing import Any, Literal
@@ -294,6 +295,17 @@ class NumberSearchEnv(TextEnv):
     def task_options(self, index: int, options: dict[str, Any]) -> dict[str, Any]:
         low, high = self._range(options)
         return {"target": low + index % (high - low + 1), **options}
+
+    def task_difficulty(self, seed: int, options: dict[str, Any]) -> float:
+        """Halvings that the range needs, log2 of how many numbers it holds."""
+        low, high = self._range(options)
+        return round(math.log2(high - low + 1), 2)
+
+    def hint(self) -> str:
+        """The quarter of the range that holds the number."""
+        size = max(1, (self.high - self.low + 1) // 4)
+        first = self.low + (self.target - self.low) // size * size
+        return f"Hint: it lies from {first} to {min(first + size - 1, self.high)}."
 
     # The solver's face: see agent_envs.policies.
 

@@ -19,12 +19,14 @@ Split = Literal["train", "test"]
 
 @dataclass(frozen=True)
 class Task:
-    """One task instance. `options` go to `reset`; `difficulty` only orders tasks (higher is harder)."""
+    """One task instance. `options` go to `reset`; `difficulty` only orders tasks (higher is harder); `hint` asks a
+    player to put the environment's `hint()` under its first observation."""
 
     env_id: str
     seed: int
     options: dict[str, Any] = field(default_factory=dict)
     difficulty: float = 0.0
+    hint: bool = False
 
     def row(self) -> dict[str, Any]:
         """A flat row for a `datasets.Dataset`; options as JSON, so that rows of several environments share columns."""
@@ -87,3 +89,13 @@ def task_set(env_id: str, split: Split = "train", size: int | None = None, **opt
         count = getattr(gymnasium.make(env_id, disable_env_checker=True).unwrapped, "default_tasks", None)
         size = 256 if count is None else int(count(options))
     return TaskSet(env_id, split, size, options)
+
+
+def row_task(row: dict[str, Any]) -> Task:
+    """The task of a dataset row: `env_id`, `seed`, and `options` as JSON text or a dict (both may be left out)."""
+    options = row.get("options") or {}
+    options = json.loads(options) if isinstance(options, str) else dict(options)
+    options = {key: value for key, value in options.items() if value is not None}  # `datasets` fills in missing keys
+    if row.get("seed") is None:
+        raise ValueError(f"the dataset row {row} has no `seed`; every task needs one, for its group to be one instance")
+    return Task(row.get("env_id") or "", int(row["seed"]), options, float(row.get("difficulty") or 0.0))

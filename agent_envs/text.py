@@ -90,6 +90,14 @@ class TextEnv(gymnasium.Env[str, str]):
         rng = None if self._np_random is None else self._np_random.bit_generator.state
         return json.loads(json.dumps({**state, "rng": rng, "np_random_seed": self._np_random_seed}))
 
+    def hint(self) -> str:
+        """One line of help with the episode that has just begun, for a prompt; never part of an observation.
+
+        Raises:
+            TypeError: this environment offers none.
+        """
+        raise TypeError(f"{type(self).__name__} offers no hint")
+
     def state_key(self) -> str:
         """A short name of the state: equal for two episodes (of one task) that cannot be told apart from here on."""
         fields = json.dumps([getattr(self, name) for name in self.STATE_FIELDS], sort_keys=True)

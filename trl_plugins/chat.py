@@ -170,13 +170,16 @@ class Chat:
         first = next(i for i, message in enumerate(messages) if message["role"] == "assistant")
         ids = self.opening_ids(messages[:first])
         mask = [0] * len(ids)
-        end = self._template_end if self._template_end is not None else min(self.end_ids)
         for i in range(first, len(messages), 2):
-            action = [*self._encode(messages[i]["content"]), end]
+            action = self.saying_ids(messages[i]["content"])
             glue = self.glue_ids(action, messages[i + 1]["content"]) if i + 1 < len(messages) else []
             ids += [*action, *glue]
             mask += [1] * len(action) + [0] * len(glue)
         return ids, mask
+
+    def saying_ids(self, text: str) -> list[int]:
+        """Tokens of a reply as a policy would sample it, the end of turn included."""
+        return [*self._encode(text), self._template_end if self._template_end is not None else min(self.end_ids)]
 
     def said(self, action_ids: Sequence[int]) -> str:
         """The text of a sampled reply, its end token and other special tokens left out."""

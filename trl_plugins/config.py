@@ -81,6 +81,28 @@ class MultiTurnGRPOConfig(GRPOConfig):
     entropy_bonus_until: float = field(
         default=0.8, metadata={"help": "Share of training after which the entropy bonus has faded to 0."}
     )
+    curriculum: bool = field(
+        default=False,
+        metadata={"help": "Draw training tasks by how learnable their level (environment, difficulty) is: p(1 - p)."},
+    )
+    curriculum_floor: float = field(
+        default=0.02, metadata={"help": "Least weight of a level beside p(1 - p), which is at most 0.25."}
+    )
+    curriculum_decay: float = field(default=0.9, metadata={"help": "Decay a group of a level's average success p."})
+    hint_share: float = field(
+        default=0.0, metadata={"help": "Share of groups that start with the environment's hint; fades to 0."}
+    )
+    hint_until: float = field(default=0.5, metadata={"help": "Share of training after which no group has a hint."})
+    resample_rounds: int = field(
+        default=0, metadata={"help": "Groups whose returns tie are played again with other tasks, so often at most."}
+    )
+    demonstrations: str = field(
+        default="none",
+        metadata={
+            "help": "Where nobody in a group succeeds, the solver's episode takes the last place, its tokens' weights "
+            "times 1 (plain), their probability p (importance) or 0.1 p / (p + 0.1)^2 (shaped); none: never."
+        },
+    )
     max_failed_share: float = field(
         default=0.5, metadata={"help": "Stop when more than this share of a batch's environments raise."}
     )
@@ -100,6 +122,9 @@ class MultiTurnGRPOConfig(GRPOConfig):
         self._check_credit()
         _one_of("turn_group_by", self.turn_group_by, ("history", "state"))
         _one_of("reply_role", self.reply_role, ("user", "tool"))
+        _one_of("demonstrations", self.demonstrations, ("none", "plain", "importance", "shaped"))
+        if self.resample_rounds < 0:
+            raise ValueError(f"resample_rounds={self.resample_rounds} is negative; 0 turns it off")
         if self.temperature <= 0:
             raise ValueError(f"temperature={self.temperature} must be above 0; evaluate() plays greedily besides")
         if self.max_steps == 0:
@@ -118,7 +143,17 @@ class MultiTurnGRPOConfig(GRPOConfig):
         ):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name}={getattr(self, name)} must be at least 1")
-        for name in ("max_failed_share", "entropy_bonus_until", "discount", "baseline_decay", "gae_lambda"):
+        for name in (
+            "max_failed_share",
+            "entropy_bonus_until",
+            "discount",
+            "baseline_decay",
+            "gae_lambda",
+            "curriculum_floor",
+            "curriculum_decay",
+            "hint_share",
+            "hint_until",
+        ):
             if not 0 <= getattr(self, name) <= 1:
                 raise ValueError(f"{name}={getattr(self, name)} is a share, so between 0 and 1")
         most = self.max_turns * self.max_turn_tokens
@@ -135,6 +170,7 @@ class MultiTurnGRPOConfig(GRPOConfig):
         if self.num_generations_eval is None:
             self.num_generations_eval = 1  # evaluate() plays its own games; TRL's size checks then always pass
         self._check_groups()
+        self._check_remedies()
         single = self.num_generations == 1
         if single and self.advantage not in SINGLE:
             raise ValueError(
@@ -145,6 +181,19 @@ class MultiTurnGRPOConfig(GRPOConfig):
         self.num_generations = max(self._batch(), 2) if single else self.num_generations
         super().__post_init__()
         self.num_generations = 1 if single else self.num_generations
+
+    def _check_remedies(self) -> None:
+        on = [n for n in ("curriculum", "hint_share", "resample_rounds") if getattr(self, n)]
+        on += ["demonstrations"] if self.demonstrations != "none" else []
+        local, group = self._batch() // int(os.environ.get("WORLD_SIZE", "1")), self.num_generations or 1
+        if on and local % group:
+            raise ValueError(f"{on[0]} needs whole groups on each process: {local} episodes do not hold {group} each")
+        if self.resample_rounds and group == 1:
+            raise ValueError("resample_rounds looks for groups that tie, so num_generations must be at least 2")
+        if self.demonstrations != "none" and self.use_vllm:
+            raise ValueError(
+                "demonstrations are not offered with use_vllm: TRL would compare them with vLLM's sampling"
+            )
 
     def _check_credit(self) -> None:
         if self.advantage in PER_TURN and self.credit != "reward_to_go":

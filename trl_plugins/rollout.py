@@ -60,6 +60,8 @@ class Trajectory:
     error: Exception | None = None
     """What the environment raised; the trajectory then carries no loss and counts in no baseline."""
     info: dict[str, Any] = field(default_factory=dict)
+    demonstration: bool = False
+    """Played by the environment's solver, not by the policy."""
 
     @property
     def failed(self) -> bool:
@@ -181,6 +183,8 @@ def _begin(
         observation, info = env.reset(seed=task.seed, options=dict(task.options))
         if not isinstance(observation, str):
             raise TypeError(f"{task.env_id}: reset returned {type(observation).__name__}, text environments return str")
+        if task.hint:
+            observation += "\n" + env.unwrapped.hint()  # type: ignore[attr-defined]
     except Exception as error:
         messages = chat.opening_messages("(the environment failed)", system_prompt)
         return env, Trajectory(task, messages, chat.opening_ids(messages), error=error)

@@ -26,11 +26,13 @@ from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedTokenize
 from trl import GRPOTrainer
 
 from agent_envs.tasks import Task
+from agent_envs.tasks import row_task as row_task
 from trl_plugins.chat import Chat, end_token_ids, load_chat_template
 from trl_plugins.config import MultiTurnGRPOConfig, default_lora
 from trl_plugins.critic import Critic, turn_features
 from trl_plugins.exact import ExactSuccess, exact_success
 from trl_plugins.policies import TransformersPolicy, VLLMPolicy
+from trl_plugins.remedies import Remedies, SolverPolicy, off_policy_factors
 from trl_plugins.rollout import EnvFn, EnvPool, Policy, Trajectory, collect_rollouts
 from trl_plugins.weights import (
     NORMALISERS,
@@ -45,16 +47,6 @@ logger = logging.getLogger(__name__)
 
 BASELINE_FILE = "baseline.json"
 CRITIC_FILE = "critic.pt"
-
-
-def row_task(row: dict[str, Any]) -> Task:
-    """The task of a dataset row: `env_id`, `seed`, and `options` as JSON text or a dict (both may be left out)."""
-    options = row.get("options") or {}
-    options = json.loads(options) if isinstance(options, str) else dict(options)
-    options = {key: value for key, value in options.items() if value is not None}  # `datasets` fills in missing keys
-    if row.get("seed") is None:
-        raise ValueError(f"the dataset row {row} has no `seed`; every task needs one, for its group to be one instance")
-    return Task(row.get("env_id") or "", int(row["seed"]), options, float(row.get("difficulty") or 0.0))
 
 
 def episode_return(episode_return: list[float | None], **_: Any) -> list[float | None]:
@@ -101,7 +93,6 @@ class MultiTurnGRPOTrainer(GRPOTrainer):
     ) -> None:
         self.env_pool = EnvPool(env_fn)
         self.last_trajectories: list[Trajectory] = []
-        self._rows: list[dict[str, Any]] = []
         self._rollouts_at: tuple[int, int] = (-1, 0)
         self.running_mean: float | None = None
         self._critic: Critic | None = None
@@ -139,6 +130,8 @@ class MultiTurnGRPOTrainer(GRPOTrainer):
                 f"{len(self.train_dataset)} training tasks do not fill one batch of {groups} groups, and TRL would "
                 "train nothing; give more tasks (train_tasks), larger groups (num_generations) or a smaller batch"
             )
+        fixed = self.train_dataset if isinstance(self.train_dataset, Dataset) else None
+        self._remedies = Remedies(args, fixed, self.play, self.demonstrate, gather_object)
         if not any(p.requires_grad for p in self.model.parameters()):
             raise ValueError(
                 "the model has no trainable parameter (a PeftModel loaded for inference?); load it with "
@@ -208,20 +201,33 @@ class MultiTurnGRPOTrainer(GRPOTrainer):
 
         No global random generator is touched, and the model's mode is left as it was.
         """
+        policy = self._policy(self.temperature if temperature is None else temperature)
         with self.accelerator.autocast():
-            trajectories = collect_rollouts(
-                tasks,
-                self.env_pool.lend(),
-                self._policy(self.temperature if temperature is None else temperature),
-                self.chat,
-                max_turns=self.args.max_turns,
-                seed=seed,
-                system_prompt=self.args.system_prompt,
-                max_context=self._max_context,
-                max_failed_share=self.args.max_failed_share,
-                state_keys=self.args.credit == "turn_group" and self.args.turn_group_by == "state",
-                discard=self.env_pool.discard,
-            )
+            return self._collect(tasks, self.env_pool.lend(), policy, seed)
+
+    def demonstrate(self, tasks: Sequence[Task], seed: int = 0) -> list[Trajectory]:
+        """The solver's episode of each task, as tokens and masks like the policy's own (log-probabilities 0).
+
+        Raises:
+            TypeError: an environment without a solver (`optimal_action`).
+        """
+        solver = SolverPolicy(self.chat, self.env_pool.lend())
+        return self._collect(tasks, solver.lend, solver, seed)
+
+    def _collect(self, tasks: Sequence[Task], make_env: Any, policy: Policy, seed: int) -> list[Trajectory]:
+        trajectories = collect_rollouts(
+            tasks,
+            make_env,
+            policy,
+            self.chat,
+            max_turns=self.args.max_turns,
+            seed=seed,
+            system_prompt=self.args.system_prompt,
+            max_context=self._max_context,
+            max_failed_share=self.args.max_failed_share,
+            state_keys=self.args.credit == "turn_group" and self.args.turn_group_by == "state",
+            discard=self.env_pool.discard,
+        )
         for t in trajectories:
             if t.failed:
                 logger.warning(
@@ -238,14 +244,16 @@ class MultiTurnGRPOTrainer(GRPOTrainer):
         return derive_seed(self.args.seed, step, count, self.accelerator.process_index)
 
     def _play_rows(self, prompts: list[Any], trainer: Any) -> dict[str, Any]:
-        """TRL's rollout_func: one episode for each row kept by `_generate_and_score_completions`."""
-        trajectories = self.play([row_task(row) for row in self._rows], self._rollout_seed())
-        self.last_trajectories = trajectories
-        return tokens_for_trl(trajectories, self.eos_token_ids[0])
+        """TRL's rollout_func: the episodes that `_generate_and_score_completions` has played."""
+        return tokens_for_trl(self.last_trajectories, self.eos_token_ids[0])
 
     def _generate_and_score_completions(self, inputs: list[dict[str, Any]]) -> dict[str, Any]:
-        self._rows = inputs
-        output = super()._generate_and_score_completions(inputs)
+        # Played before TRL begins, since a remedy may put other tasks in the place of its rows.
+        batch = self._remedies.play_batch(
+            inputs, self._rollout_seed(), self.state.global_step, self.state.max_steps or self.args.max_steps
+        )
+        self.last_trajectories = batch.trajectories
+        output = super()._generate_and_score_completions(batch.rows)
         trajectories, device = self.last_trajectories, self.accelerator.device
         keys = gather_object([(t.task.env_id, t.task.seed, json.dumps(t.task.options)) for t in trajectories])
         check_groups(keys, self.num_generations)
@@ -258,8 +266,27 @@ class MultiTurnGRPOTrainer(GRPOTrainer):
             output["advantages"] = spread_over_tokens(
                 weights[mine], [t.turn_index for t in trajectories], output["completion_ids"].shape[1]
             )
+        if any(t.demonstration for t in trajectories):
+            output["advantages"] = self._off_policy(output, trajectories)
         self._log_rollout(trajectories, returns, weights)
+        for name, value in batch.facts.items():
+            self._metrics["train"][name].append(statistics.fmean(gather_object([value])))
         return output
+
+    def _off_policy(self, output: dict[str, Any], trajectories: list[Trajectory]) -> torch.Tensor:
+        """The advantages as token weights (B, C), those of demonstrations corrected (`remedies.off_policy_factors`)."""
+        width, advantages = output["completion_ids"].shape[1], output["advantages"]
+        if advantages.dim() == 1:
+            advantages = advantages[:, None].repeat(1, width)
+        rows = [row for row, t in enumerate(trajectories) if t.demonstration]
+        ids = torch.cat([output["prompt_ids"][rows], output["completion_ids"][rows]], dim=1)
+        mask = torch.cat([output["prompt_mask"][rows], output["completion_mask"][rows]], dim=1)
+        with torch.no_grad():
+            logprobs, *_ = self._get_per_token_logps_and_entropies(
+                self.model, ids, mask, width, self.args.per_device_train_batch_size
+            )
+        advantages[rows] *= off_policy_factors(self.args.demonstrations, logprobs)
+        return advantages
 
     def weights(self, trajectories: list[Trajectory], returns: torch.Tensor) -> torch.Tensor:
         """The method's weights for all processes' trajectories: (N,), or (N, max_turns) with a weight for each turn.
@@ -365,33 +392,37 @@ class MultiTurnGRPOTrainer(GRPOTrainer):
         self._metrics["train"]["value_explained"].append(1 - error / spread if spread else 0.0)
 
     def _log_rollout(self, trajectories: list[Trajectory], returns: torch.Tensor, weights: torch.Tensor) -> None:
-        log = self._metrics["train"]
-        for name, value in summarise(gather_object([_facts(t) for t in trajectories])).items():
+        log, own = self._metrics["train"], [t for t in trajectories if not t.demonstration]
+        for name, value in summarise(gather_object([_facts(t) for t in own])).items():
             log[name].append(value)
         log["zero_variance_share"].append(zero_variance_share(returns, self.num_generations))
         log["mean_abs_weight"].append(weights.abs().mean().item())
         # TRL's `entropy` is over the rows of the update; this is its estimate, -log p, over every sampled token.
-        said = [p for t in trajectories if not t.failed for turn in t.turns for p in turn.logprobs]
+        said = [p for t in own if not t.failed for turn in t.turns for p in turn.logprobs]
         totals = gather_object([(-sum(said), len(said))])
         log["entropy_sampled"].append(sum(t for t, _ in totals) / max(sum(n for _, n in totals), 1))
         if self.is_world_process_zero():  # TRL filled this log with its own advantages
             self._logs["advantages"].clear()
             self._logs["advantages"].extend(weights.reshape(len(weights), -1).sum(-1).tolist())
 
-    # --- The running mean and the value head are training state: they go into checkpoints and come back from them -----
+    # --- Training state beside the model's: the running mean, the curriculum, the value head -------------------------
 
     def _save_checkpoint(self, model: Any, trial: Any) -> None:
         super()._save_checkpoint(model, trial)
         if self.args.should_save:
             folder = Path(self._get_output_dir(trial=trial)) / f"checkpoint-{self.state.global_step}"
-            (folder / BASELINE_FILE).write_text(json.dumps({"running_mean": self.running_mean}))
+            (folder / BASELINE_FILE).write_text(
+                json.dumps({"running_mean": self.running_mean, **self._remedies.state_dict()})
+            )
             if self._critic is not None:
                 torch.save(self._critic.state_dict(), folder / CRITIC_FILE)
 
     def _load_optimizer_and_scheduler(self, checkpoint: str | None) -> None:
         super()._load_optimizer_and_scheduler(checkpoint)
         if checkpoint is not None and (Path(checkpoint) / BASELINE_FILE).is_file():
-            self.running_mean = json.loads((Path(checkpoint) / BASELINE_FILE).read_text())["running_mean"]
+            saved = json.loads((Path(checkpoint) / BASELINE_FILE).read_text())
+            self.running_mean = saved["running_mean"]
+            self._remedies.load_state_dict(saved)
         if checkpoint is not None and (Path(checkpoint) / CRITIC_FILE).is_file():
             state = torch.load(Path(checkpoint) / CRITIC_FILE, map_location=self.accelerator.device, weights_only=True)
             self.critic.load_state_dict(state)

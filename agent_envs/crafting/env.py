@@ -319,6 +319,11 @@ class CraftingEnv(TextEnv):
         """Uniform over the commands that would not be refused, giving up aside."""
         return str(baselines.random_admissible(self._begun(), self.state, rng))
 
+    def hint(self) -> str:
+        """A shortest plan from the start, knowing the whole map."""
+        plan = self._solution_at_start().plan
+        return f"Hint: {', '.join(map(str, plan)) if plan else 'give up'}."
+
     # --- For agent_envs.tasks: every goal in turn; harder is what takes more commands -------------------------------
 
     def task_options(self, index: int, options: dict[str, Any]) -> dict[str, Any]:

@@ -199,8 +199,8 @@ def number_search_options(rng: Rng) -> dict[str, int]:
 def dialogues(seed: int, crafting: bool = False) -> Iterator[list[Message]]:
     """An endless stream of dialogues: 45% novice games of Number Search, 55% questions about numbers and words.
 
-    With `crafting`, a quarter of the dialogues is about the crafting world instead: two in five novice games, the others
-    questions about what is seen in one.
+    With `crafting`, a quarter of the dialogues is about the crafting world instead: two in five novice games, the
+    others questions about what is seen in one.
     """
     rng = np.random.default_rng(seed)
     env = gymnasium.make("NumberSearch-v0", disable_env_checker=True).unwrapped
