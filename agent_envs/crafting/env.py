@@ -146,7 +146,7 @@ class CraftingEnv(TextEnv):
         self._begin(int(self.np_random.integers(_SEEDS)), settings)
         assert self.task is not None
         self._done = False
-        text = f"{rules_text(self.task)}\n{self._observe()}"
+        text = f"{rules_text(self.task, self._lines)}\n{self._observe()}"
         self._record(text)
         return text, self._info(None, None, None, False, False)
 

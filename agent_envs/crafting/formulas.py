@@ -105,8 +105,13 @@ class FormulaTable:
         self.stations = tuple(f.item for f in self.formulas if f.item in placed)
         self.tools = tuple(f.item for f in self.formulas if f.item in {g.tool for g in self.formulas})
         self.names = Names(tuple(self.index), tuple(n for names in self.terrains.values() for n in names))
+        self.terrain_of = tuple(f.terrain for f in self.formulas)
         self.order = _users_first(self.formulas, self.index)
         self.rows = self._compile()
+        # Quantities do not matter for these two, so copies share them.
+        self._ancestors: dict[str, tuple[str, ...]] = {}
+        self._needed: dict[str, tuple[int, ...]] = {}
+        self.work: dict[tuple, Any] = {}  # the solver's memory of this very table
 
     def _compile(self) -> tuple[Row, ...]:
         slots = {name: slot for slot, name in enumerate(self.stations)}
@@ -132,6 +137,20 @@ class FormulaTable:
 
     def ancestors(self, item: str) -> tuple[str, ...]:
         """Everything the item needs, directly or not, in table order; the item itself is not among them."""
+        known = self._ancestors.get(item)
+        if known is None:
+            known = self._ancestors[item] = self._find_ancestors(item)
+        return known
+
+    def needed_order(self, goal: str) -> tuple[int, ...]:
+        """Positions of the goal and all it needs, users before what they use."""
+        known = self._needed.get(goal)
+        if known is None:
+            wanted = {self.index[name] for name in (goal, *self.ancestors(goal))}
+            known = self._needed[goal] = tuple(i for i in self.order if i in wanted)
+        return known
+
+    def _find_ancestors(self, item: str) -> tuple[str, ...]:
         found, todo = {item}, [item]
         while todo:
             for name in self[todo.pop()].requires:
@@ -146,6 +165,7 @@ class FormulaTable:
         table.__dict__.update(self.__dict__)
         table.formulas = tuple(formulas)
         table.rows = table._compile()
+        table.work = {}
         return table
 
     def extended(self, *formulas: Formula, terrains: Mapping[str, tuple[str, ...]] | None = None) -> FormulaTable:

@@ -108,6 +108,7 @@ def _draw_world(rng: np.random.Generator, table: FormulaTable, goal: str, n: int
     """A connected map of n places that holds every kind of place the goal needs, and the place to start from."""
     kinds = list(kinds_of_place(table, goal))
     every = [*(kind for kind in table.terrains if kind), ""]
+    held = _held_by(table.terrain_of, tuple(table.terrains))
     at = rng.random(4 * n).tolist()
     kinds += [every[int(at[i] * len(every))] for i in range(n - len(kinds))]
     unused = {kind: list(names) for kind, names in table.terrains.items()}
@@ -119,10 +120,14 @@ def _draw_world(rng: np.random.Generator, table: FormulaTable, goal: str, n: int
         named.append((names.pop(int(at[n + i] * len(names))), kind))
     named.sort()  # exits are shown by name, and the order of the kinds gives nothing away
     exits = _draw_exits(at[2 * n :], rng.permutation(n).tolist())
-    held = {kind: tuple(i for i, f in enumerate(table.formulas) if f.terrain == kind) for kind in every if kind}
-    held[""] = ()
     world = World(table, tuple(name for name, _ in named), exits, tuple(held[kind] for _, kind in named))
     return world, int(rng.integers(n))
+
+
+@lru_cache(maxsize=64)
+def _held_by(terrain_of: tuple[str | None, ...], kinds: tuple[str, ...]) -> dict[str, tuple[int, ...]]:
+    """Kind of place -> the items mined there."""
+    return {kind: tuple(i for i, terrain in enumerate(terrain_of) if kind and terrain == kind) for kind in kinds}
 
 
 def _draw_exits(at: list[float], places: list[int]) -> tuple[tuple[int, ...], ...]:

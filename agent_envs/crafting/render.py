@@ -24,17 +24,17 @@ def formula_text(table: FormulaTable, item: str) -> str:
     return " ".join(words)
 
 
-def rules_text(task: Task) -> str:
+def rules_text(task: Task, lines: Lines) -> str:
     """What the agent is told once: the commands, the formulas, and on a known map every place."""
     world = task.world
-    lines = [f"Commands: {COMMANDS}. One a turn.", "Formulas:"]
-    lines += [formula_text(world.table, item) for item in task.shown]
+    told = [f"Commands: {COMMANDS}. One a turn.", "Formulas:"]
+    told += [formula_text(world.table, item) for item in task.shown]
     if task.hidden:
-        lines.append(f"Map: hidden, {len(world.places)} places.")
+        told.append(f"Map: hidden, {len(world.places)} places.")
     else:
-        lines.append("Map:")
-        lines += [place_text(world, place) for place in range(len(world.places))]
-    return "\n".join(lines)
+        told.append("Map:")
+        told += lines.map
+    return "\n".join(told)
 
 
 def place_text(world: World, place: int) -> str:
@@ -47,16 +47,17 @@ class Lines:
     """The parts of an observation that stay the same all episode, written once.
 
     Attributes:
-        goal: `Goal: stick. Step `. places: (n,) pairs of what a place line says before and after the stations.
+        goal: `Goal: stick. Step `. map: (n,) a line a place. places: (n,) pairs of what an observation says of a place
+            before and after the stations.
     """
 
     def __init__(self, task: Task) -> None:
         world = task.world
         amount = f"{task.count} {task.goal}" if task.count > 1 else task.goal
         self.goal = f"Goal: {amount}. Step "
-        texts = [place_text(world, place) for place in range(len(world.places))]
-        splits = [text.index(" Exits: ") for text in texts]
-        self.places = [(f"\nAt {text[:at]}", text[at:]) for text, at in zip(texts, splits, strict=True)]
+        self.map = [place_text(world, place) for place in range(len(world.places))]
+        splits = [text.index(" Exits: ") for text in self.map]
+        self.places = [(f"\nAt {text[:at]}", text[at:]) for text, at in zip(self.map, splits, strict=True)]
         self.items = [f.item for f in world.table.formulas]
         self.stations = [name.capitalize() for name in world.table.stations]
 

@@ -13,13 +13,13 @@ Two facts keep the search small, and neither costs exactness:
 from __future__ import annotations
 
 import heapq
-from functools import lru_cache
 from typing import Literal, NamedTuple
 
 from agent_envs.crafting.formulas import FormulaTable
 from agent_envs.crafting.world import FAR, Command, State, World
 
 MAX_EXPANSIONS = 20_000
+MAX_REMEMBERED = 8192
 
 
 class Solution(NamedTuple):
@@ -52,16 +52,22 @@ class Work(NamedTuple):
     stationed: tuple[tuple[int, int], ...]
 
 
-@lru_cache(maxsize=128)
-def _needed_order(table: FormulaTable, goal: str) -> tuple[int, ...]:
-    """Positions of the goal and all it needs, users before what they use."""
-    wanted = {table.index[name] for name in (goal, *table.ancestors(goal))}
-    return tuple(i for i in table.order if i in wanted)
-
-
 def remaining_work(table: FormulaTable, state: State, goal: str, count: int) -> Work:
     """What every plan from here must still do, and what a shortest plan does exactly (besides `go`)."""
-    rows, have = table.rows, state.inventory
+    # Episodes of one goal pass through the same packs again and again, so a table remembers a bounded number of them.
+    key = state.inventory, tuple([site >= 0 for site in state.sites]), goal, count
+    known = table.work.get(key)
+    if known is None:
+        if len(table.work) >= MAX_REMEMBERED:
+            table.work.clear()
+        known = table.work[key] = _remaining_work(table, *key)
+    return known
+
+
+def _remaining_work(
+    table: FormulaTable, have: tuple[int, ...], placed: tuple[bool, ...], goal: str, count: int
+) -> Work:
+    rows = table.rows
     n = len(rows)
     demand, times, sole = [0] * n, [0] * n, [-1] * n
     place = [False] * len(table.stations)
@@ -70,7 +76,7 @@ def remaining_work(table: FormulaTable, state: State, goal: str, count: int) -> 
     stationed: list[tuple[int, int]] = []
     demand[table.index[goal]] = count
     sole[table.index[goal]] = -2  # the goal's own items are spoken for
-    for i in _needed_order(table, goal):
+    for i in table.needed_order(goal):
         lack = demand[i] - have[i]
         if lack <= 0:
             continue
@@ -84,7 +90,7 @@ def remaining_work(table: FormulaTable, state: State, goal: str, count: int) -> 
             demand[tool] = 1
         if slot >= 0:
             stationed.append((i, slot))
-            if state.sites[slot] < 0 and not place[slot]:
+            if not placed[slot] and not place[slot]:
                 place[slot] = True
                 total += 1
                 demand[table.index[table.stations[slot]]] += 1
