@@ -15,6 +15,9 @@ packages() {
         gem) echo "torch==2.13.0 | gem-llm==0.1.0" ;;
         skyrl) echo "skyrl-gym==0.4.0" ;;
         textarena) echo "textarena==0.7.4" ;;
+        verifiers) echo "verifiers==0.4.0" ;;
+        openenv) echo "openenv==0.10.0" ;;
+        inspect) echo "inspect-ai==0.3.285 openai" ;;
         evaluate) echo "numpy" ;;
         *) echo "unknown adapter: $1" >&2; return 1 ;;
     esac
@@ -22,7 +25,7 @@ packages() {
 test_of() { case $1 in sb3) echo numeric ;; *) echo "$1" ;; esac; }
 
 names=("$@")
-[ ${#names[@]} -gt 0 ] || names=(evaluate gem skyrl textarena sb3)
+[ ${#names[@]} -gt 0 ] || names=(evaluate gem skyrl textarena verifiers openenv inspect sb3)
 failed=()
 for name in "${names[@]}"; do
     wanted=$(packages "$name") || exit 2

@@ -154,15 +154,19 @@ class Handler(BaseHTTPRequestHandler):
         self.wfile.write(body)
 
 
+class Server(ThreadingHTTPServer):
+    request_queue_size = 256  # clients may all connect at once
+    daemon_threads = True
+
+
 @contextmanager
 def chat_server(model: Model = bisecting, faults: list[Any] | None = None, latency: float = 0.0) -> Iterator[Any]:
     """The running server; `url` is its base URL, `requests` what it was asked, `most_active` the most at a time."""
-    server: Any = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    server: Any = Server(("127.0.0.1", 0), Handler)
     server.model, server.faults, server.latency = model, list(faults or []), latency
     server.lock, server.release = threading.Lock(), threading.Event()
     server.requests, server.active, server.most_active = [], 0, 0
     server.url = f"http://127.0.0.1:{server.server_address[1]}/v1"
-    server.daemon_threads = True
     thread = threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True)
     thread.start()
     try:

@@ -5,6 +5,9 @@ An adapter's test plays each `Episode` through its framework and compares what c
 
 from __future__ import annotations
 
+import hashlib
+import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -67,4 +70,39 @@ def episodes(env_id: str, n: int = 200, junk: float = 0.1) -> list[Episode]:
             turns.append(Turn(action, *env.step(action)[:4]))
         found.append(Episode(task.seed, task.options, first, turns))
     assert 0 < sum(episode.total > 0 for episode in found) < n, "the script only wins or only loses"
+    return found
+
+
+# --- For frameworks that only show a model the conversation ----------------------------------------------------------
+
+COMMANDS = ("mine log", "craft planks", "craft stick", "craft table")
+
+
+def reply_to(messages: Sequence[str]) -> str:
+    """A player that looks at nothing but the conversation so far (observations and replies in turn): the same words
+    always get the same reply, now and then one that holds no action."""
+    digest = hashlib.sha256("\n".join(messages).encode()).digest()
+    rng = np.random.default_rng(list(digest[:8]))
+    if rng.random() < 0.1:
+        return JUNK[int(rng.integers(1, len(JUNK)))]  # not the empty reply: some frameworks refuse one
+    exits = re.findall(r"Exits: ([^.]+)\.", messages[-1])
+    if not exits:
+        return f"guess({rng.integers(1, 17)})"
+    choices = [*COMMANDS, *(f"go {place}" for place in exits[-1].split(", "))]
+    return choices[int(rng.integers(len(choices)))]
+
+
+def conversations(env_id: str, n: int = 200) -> list[Episode]:
+    """n seeded tasks played by `reply_to` on the plain environment."""
+    env: Any = gymnasium.make(env_id).unwrapped
+    found = []
+    for task in agent_envs.task_set(env_id, "test", n):
+        first, _ = env.reset(seed=task.seed, options=task.options)
+        said, turns = [first], []
+        while not turns or not turns[-1].done:
+            said.append(reply_to(said))
+            turns.append(Turn(said[-1], *env.step(said[-1])[:4]))
+            said.append(turns[-1].observation)
+        found.append(Episode(task.seed, task.options, first, turns))
+    assert 0 < sum(episode.total > 0 for episode in found) < n, "the player only wins or only loses"
     return found
