@@ -22,7 +22,7 @@ packages() {
         *) echo "unknown adapter: $1" >&2; return 1 ;;
     esac
 }
-test_of() { case $1 in sb3) echo numeric ;; *) echo "$1" ;; esac; }
+test_of() { case $1 in sb3) echo numeric ;; inspect) echo inspect_ai ;; *) echo "$1" ;; esac; }
 
 names=("$@")
 [ ${#names[@]} -gt 0 ] || names=(evaluate gem skyrl textarena verifiers openenv inspect sb3)
