@@ -17,7 +17,9 @@ packages() {
         textarena) echo "textarena==0.7.4" ;;
         verifiers) echo "verifiers==0.4.0" ;;
         openenv) echo "openenv==0.10.0" ;;
-        inspect) echo "inspect-ai==0.3.285 openai" ;;
+        inspect) echo "inspect-ai==0.3.285 openai==3.57.0" ;;
+        rllib) echo "torch==2.13.0 | ray[rllib]==2.60.0" ;;
+        transformers_serve) echo "torch==2.13.0 | transformers[serving]==5.24.0 accelerate==1.15.0" ;;
         evaluate) echo "numpy" ;;
         *) echo "unknown adapter: $1" >&2; return 1 ;;
     esac
@@ -25,12 +27,12 @@ packages() {
 test_of() { case $1 in sb3) echo numeric ;; inspect) echo inspect_ai ;; *) echo "$1" ;; esac; }
 
 names=("$@")
-[ ${#names[@]} -gt 0 ] || names=(evaluate gem skyrl textarena verifiers openenv inspect sb3)
+[ ${#names[@]} -gt 0 ] || names=(evaluate gem skyrl textarena verifiers openenv inspect rllib transformers_serve sb3)
 failed=()
 for name in "${names[@]}"; do
     wanted=$(packages "$name") || exit 2
     venv=$venvs/$name
-    if [ ! -f "$venv/.installed" ]; then
+    if [ ! -f "$venv/.installed" ] || [ pyproject.toml -nt "$venv/.installed" ]; then
         "$python" -m venv "$venv" && "$venv/bin/pip" install --quiet pytest --editable . || exit 1
         IFS='|' read -ra steps <<<"$wanted"
         for step in "${steps[@]}"; do

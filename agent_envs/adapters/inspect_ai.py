@@ -1,16 +1,17 @@
 """The environments as an Inspect AI evaluation: a sample is one task instance, the solver plays it turn by turn.
 
-    inspect eval agent_envs/game -T env=NumberSearch-v0 --model openai/gpt-4o-mini
+    inspect eval agent_envs/game -T env=NumberSearch-v0 --model openai-api/local/my-model
 
-Scores: `episode_return` (mean and standard error over samples), `is_success` (accuracy and standard error).
+or, from Python, `inspect_ai.eval(game("NumberSearch-v0"), model=...)`. Inspect finds the task by this package's entry
+point. All arguments of `game` are `-T` too: `-T split=train -T size=64 -T 'options={"tier": 0}'`.
 """
 
-# pyright: reportAttributeAccessIssue=false
+# pyright: reportAttributeAccessIssue=false, reportCallIssue=false
 # (pyright takes this very file for the framework of the same name)
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal
 
 import gymnasium
 
@@ -24,55 +25,88 @@ try:
     from inspect_ai.solver import solver  # pyright: ignore[reportMissingImports]
 except ImportError as error:
     raise ImportError(
-        "agent_envs.adapters.inspect_ai needs Inspect; install it with: pip install inspect-ai"
+        "agent_envs.adapters.inspect_ai needs Inspect AI; install it with: pip install inspect-ai"
     ) from error
+
+EPISODE = "episode"  # where in a sample's store the solver leaves what the scorer reads
 
 
 @solver
-def play() -> Any:
-    """Plays the sample's game: the model's reply is the action, the next observation the next user message."""
+def play(settings: dict[str, Any] | None = None) -> Any:
+    """Plays the sample's game: the model's reply is the action, the next observation the next user message.
+
+    What has been played is stored after every turn, so that an episode that one of Inspect's limits cuts short
+    (--message-limit and its kin) is scored by what it was paid so far.
+
+    Args:
+        settings: for `gymnasium.make`.
+    """
 
     async def solve(state: Any, generate: Any) -> Any:
-        env = gymnasium.make(state.metadata["env"], disable_env_checker=True)
+        env = gymnasium.make(state.metadata["env"], disable_env_checker=True, **(settings or {}))
         env.reset(seed=state.metadata["seed"], options=dict(state.metadata["options"]))
-        total, turns, invalid, info, done = 0.0, 0, 0, {}, False
+        rewards, errors, observation, done = [], [], None, False
+        state.store.set(EPISODE, {"rewards": [], "parse_errors": [], "is_success": False})
         while not done:
+            if observation is not None:
+                state.messages.append(ChatMessageUser(content=observation))
             state = await generate(state, tool_calls="none")
             observation, reward, terminated, truncated, info = env.step(state.output.completion)
-            total, turns, done = total + float(reward), turns + 1, terminated or truncated
-            invalid += bool(info.get("parse_error"))
-            state.messages.append(ChatMessageUser(content=observation))
-        state.metadata["episode"] = {
-            "episode_return": total,
-            "is_success": bool(info.get("is_success", False)),
-            "turns": turns,
-            "invalid": invalid,
-        }
+            rewards, errors = [*rewards, float(reward)], [*errors, info.get("parse_error")]
+            done = terminated or truncated
+            played = {"rewards": rewards, "parse_errors": errors, "is_success": bool(info.get("is_success", False))}
+            played |= {"terminated": terminated, "truncated": truncated, "last_observation": observation}
+            state.store.set(EPISODE, played)
+        env.close()
         return state
 
     return solve
 
 
-@scorer(metrics={"episode_return": [mean(), stderr()], "is_success": [mean(), stderr()]})
+METRICS = {
+    "is_success": [mean(), stderr()],
+    "episode_return": [mean(), stderr()],
+    "turns": [mean()],
+    "invalid": [mean()],
+}
+
+
+@scorer(metrics=METRICS)
 def episode() -> Any:
-    """What the game paid and whether it was won."""
+    """Whether the game was won, what it paid, how long it took, and how many replies held no action."""
 
     async def score(state: Any, target: Any) -> Any:
-        found = state.metadata["episode"]
-        value = {"episode_return": found["episode_return"], "is_success": float(found["is_success"])}
-        return Score(value=value, explanation=f"{found['turns']} turns, {found['invalid']} without an action")
+        played = state.store.get(EPISODE)
+        if played is None:
+            raise ValueError("there is no episode to score: the task's own solver, play(), must run")
+        value = {
+            "is_success": int(played["is_success"]),
+            "episode_return": sum(played["rewards"]),
+            "turns": len(played["rewards"]),
+            "invalid": sum(reason is not None for reason in played["parse_errors"]),
+        }
+        return Score(value=value, answer=state.output.completion, metadata=played)
 
     return score
 
 
 @task
 def game(
-    env: str = "NumberSearch-v0", split: str = "test", size: int | None = None, options: dict[str, Any] | None = None
+    env: str = "NumberSearch-v0",
+    split: Literal["train", "test"] = "test",
+    size: int | None = None,
+    options: dict[str, Any] | None = None,
+    settings: dict[str, Any] | None = None,
 ) -> Any:
-    """The tasks of `agent_envs.task_set(env, split, size, **options)`."""
-    made, samples = gymnasium.make(env, disable_env_checker=True), []
-    for one in task_set(env, split, size, **(options or {})):  # type: ignore[arg-type]
+    """The tasks of `agent_envs.task_set(env, split, size, **options)`; a sample's id is its seed.
+
+    Args:
+        settings: for `gymnasium.make`.
+    """
+    made, samples = gymnasium.make(env, disable_env_checker=True, **(settings or {})), []
+    for one in task_set(env, split, size, **(options or {})):
         first, _ = made.reset(seed=one.seed, options=dict(one.options))
         about = {"env": one.env_id, "seed": one.seed, "options": one.options}
         samples.append(Sample(input=first, id=one.seed, metadata=about))
-    return Task(dataset=MemoryDataset(samples, name=env), solver=play(), scorer=episode(), name="game", version=1)
+    dataset = MemoryDataset(samples, name=f"{env} {split}")
+    return Task(dataset=dataset, solver=play(settings), scorer=episode(), name="game", version=1)

@@ -57,6 +57,17 @@ class GameObservation(Observation):
     parse_error: str | None = None
 
 
+def _unchecked(fields: dict[str, Any]) -> GameObservation:
+    """`GameObservation.model_construct` without its search for defaults: every field is given. Checking the fields of
+    each observation would cost more than the environment's own step."""
+    seen = GameObservation.__new__(GameObservation)
+    object.__setattr__(seen, "__dict__", fields)
+    object.__setattr__(seen, "__pydantic_fields_set__", set(fields))
+    object.__setattr__(seen, "__pydantic_extra__", None)
+    object.__setattr__(seen, "__pydantic_private__", None)
+    return seen
+
+
 class GameEnvironment(Environment):
     """One environment as OpenEnv sees it: one session's game, and the tasks there are (OpenEnv's TaskProvider).
 
@@ -70,7 +81,9 @@ class GameEnvironment(Environment):
         super().__init__()
         self.env_id, self.options = env_id, dict(options or {})
         self.env = gymnasium.make(env_id, disable_env_checker=True, **settings)
-        self._state = State(episode_id=None, step_count=0)
+        self._episode_id: str | None = None
+        self._seed: int | None = None
+        self._steps = 0
 
     def reset(
         self,
@@ -97,25 +110,30 @@ class GameEnvironment(Environment):
             task = self._tasks(split)[index]
             seed, options = task.seed, {**task.options, **options}
         text, _ = self.env.reset(seed=seed, options=options)
-        self._state = State(episode_id=episode_id or str(uuid4()), step_count=0, env_id=self.env_id, seed=seed)
+        self._episode_id, self._seed, self._steps = episode_id or str(uuid4()), seed, 0
         return GameObservation(text=text)
 
     def step(self, action: GameAction, timeout_s: float | None = None, **kwargs: Any) -> GameObservation:
         text, reward, terminated, truncated, info = self.env.step(action.text)
-        self._state.step_count += 1
-        return GameObservation(
-            text=text,
-            reward=float(reward),
-            done=terminated or truncated,
-            terminated=terminated,
-            truncated=truncated,
-            is_success=bool(info.get("is_success", False)),
-            parse_error=info.get("parse_error"),
-        )
+        self._steps += 1
+        fields = {
+            "done": terminated or truncated,
+            "reward": float(reward),
+            "metadata": {},
+            "text": text,
+            "terminated": terminated,
+            "truncated": truncated,
+            "is_success": bool(info.get("is_success", False)),
+            "parse_error": info.get("parse_error"),
+        }
+        return _unchecked(fields)
 
     @property
     def state(self) -> State:
-        return self._state
+        return State(episode_id=self._episode_id, step_count=self._steps, env_id=self.env_id, seed=self._seed)
+
+    def close(self) -> None:
+        self.env.close()
 
     def get_metadata(self) -> EnvironmentMetadata:
         about = (type(self.env.unwrapped).__doc__ or self.env_id).strip().split("\n")[0]
