@@ -22,12 +22,25 @@ from trl_plugins.rollout import Sample
 logger = logging.getLogger(__name__)
 
 
+PADDING = 0.25  # most padding in a pass, as a share of its tokens that count
+
+
+def _stop(lengths: Sequence[int]) -> int:
+    """How far to take rows of these lengths in one pass: to the longest length whose padding stays within PADDING."""
+    best = min(lengths)
+    for stop in sorted(set(lengths)):
+        padding = sum(max(stop - n, 0) for n in lengths)
+        if padding <= PADDING * sum(min(n, stop) for n in lengths):
+            best = stop
+    return best
+
+
 class TransformersPolicy:
     """Samples from a transformers model. No token of an episode passes through the model twice.
 
     The prompt is computed once for each distinct prompt. Each turn feeds what is new in a context (the last sampled
-    token, the environment's words), then decodes; rows that have ended their turn or episode are not in the batch, and
-    rows of different lengths are never padded (see `RaggedCache`), so no padding token passes through the model at all.
+    token, the environment's words), then decodes. Rows of different lengths stand side by side in the cache without
+    padding (see `RaggedCache`); a pass that adds different numbers of tokens to them is padded for that pass alone.
 
     Args:
         model: a causal language model, PEFT-wrapped or not; its mode (train or eval) is restored after each call.
@@ -40,7 +53,8 @@ class TransformersPolicy:
         micro_batch: most rows a forward pass; None for all.
 
     Attributes:
-        tokens_computed: tokens passed through the model since the last `start`.
+        tokens_computed: tokens of the episodes passed through the model since the last `start`.
+        padding_computed: tokens of padding passed through beside them.
     """
 
     def __init__(
@@ -70,12 +84,12 @@ class TransformersPolicy:
             self._truncate.append(MinPLogitsWarper(min_p))
         self.carry_cache = cache_can_be_carried(model) if carry_cache is None else carry_cache
         self.micro_batch = micro_batch
-        self.tokens_computed = 0
+        self.tokens_computed = self.padding_computed = 0
 
     def start(self, prompts: Sequence[list[int]], seed: int) -> None:
         self._device = next(self.model.parameters()).device
         self._generator = torch.Generator(self._device).manual_seed(seed)
-        self.tokens_computed = 0
+        self.tokens_computed = self.padding_computed = 0
         self._prompts = [tuple(p) for p in prompts]
         self._cache: RaggedCache | None = None
         self._slot: dict[int, int] = {}
@@ -153,29 +167,49 @@ class TransformersPolicy:
         return [Sample(i, p, f) for i, p, f in zip(ids, logprobs, finish, strict=True)]
 
     def _feed(self, cache: RaggedCache, slots: list[int], new: list[list[int]]) -> torch.Tensor:
-        """Pass each slot's new tokens through the model, unpadded; logits (B, V) after each slot's last token.
+        """Pass each slot's new tokens through the model; logits (B, V) after each slot's last token.
 
-        Rows of different lengths are peeled: first as many tokens of every row as the shortest has, then of the rows
-        that have more, and so on.
+        One pass does for rows of about the same length. A pass ends where padding the shorter rows any further would
+        cost more than PADDING of it; what the longer rows still have follows in the next.
         """
         done, logits = 0, None
         order = list(range(len(slots)))
         while order := [i for i in order if len(new[i]) > done]:
-            upto = min(len(new[i]) for i in order)
-            ids = torch.tensor([new[i][done:upto] for i in order], device=self._device)
-            planned = cache.begin([slots[i] for i in order], upto - done, self.model.config)
-            mask, positions = (t.to(self._device) for t in planned)
-            self.tokens_computed += ids.numel()
-            out = self._forward(ids, attention_mask=mask, position_ids=positions, cache=cache, logits_to_keep=1)
-            cache.advance()
-            last = out.logits[:, -1].float()
+            upto = _stop([len(new[i]) - done for i in order]) + done
+            last = self._pass(cache, {slots[i]: new[i][done:upto] for i in order})
             if logits is None:
                 logits = last.new_empty(len(slots), last.shape[-1])
-            at = [k for k, i in enumerate(order) if len(new[i]) == upto]
+            at = [k for k, i in enumerate(order) if len(new[i]) <= upto]
             logits[[order[k] for k in at]] = last[at]
             done = upto
         assert logits is not None
         return logits
+
+    def _pass(self, cache: RaggedCache, new: dict[int, list[int]]) -> torch.Tensor:
+        """One forward pass of each slot's tokens, padded at the right; logits (B, V) after each slot's last."""
+        slots, everyone = list(new), range(len(cache.lengths))
+        if len(slots) < len(everyone) <= 2 * len(slots):
+            slots = list(everyone)  # the others pass with nothing new: cheaper than gathering the cache of these
+        lengths = [len(new.get(slot, ())) for slot in slots]
+        ids = torch.zeros(len(slots), max(lengths), dtype=torch.long)
+        for row, slot in enumerate(slots):
+            ids[row, : lengths[row]] = torch.tensor(new.get(slot, ()), dtype=torch.long)
+        self.tokens_computed += sum(lengths)
+        self.padding_computed += ids.numel() - sum(lengths)
+        mask, positions = (t.to(self._device) for t in cache.begin(slots, lengths, self.model.config))
+        last = torch.tensor([max(n - 1, 0) for n in lengths])
+        ends = last.unique()  # the head computes logits where some row ends, nowhere else
+        out = self._forward(
+            ids.to(self._device),
+            attention_mask=mask,
+            position_ids=positions,
+            cache=cache,
+            logits_to_keep=ends.to(self._device),
+        )
+        cache.advance()
+        place = {slot: row for row, slot in enumerate(slots)}
+        rows = torch.tensor([place[slot] for slot in new])
+        return out.logits[rows, torch.searchsorted(ends, last[rows])].float()
 
     def _recompute(self, contexts: list[list[int]]) -> torch.Tensor:
         """Logits after each whole context, left-padded in one batch, nothing cached."""

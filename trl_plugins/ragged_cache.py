@@ -1,4 +1,4 @@
-"""A key-value cache for rows of different lengths, without padding: each token sits at the column of its position."""
+"""A key-value cache for rows of different lengths: each token stands where its position says, padding nowhere."""
 
 from __future__ import annotations
 
@@ -12,8 +12,10 @@ from transformers.cache_utils import Cache, CacheLayerMixin
 class RaggedCache(Cache):
     """Keys and values of S slots, slot s holding `lengths[s]` tokens in its first columns.
 
-    One forward pass concerns some slots and appends the same number of tokens to each: `begin` says which and gives the
-    mask and the positions to call the model with, `advance` counts the tokens as held.
+    One forward pass appends tokens to some slots: `begin` says how many to which and gives the mask and the positions
+    to call the model with, `advance` counts the tokens as held. Where slots get different numbers, the pass is padded
+    at the right; what padding leaves in the cache lies behind a slot's last token, where no token looks before the next
+    one has been written over it.
     """
 
     def __init__(self, config: Any) -> None:
@@ -34,18 +36,18 @@ class RaggedCache(Cache):
         for layer in self.layers:
             layer.keep(slots, max(self.lengths, default=0))  # type: ignore[union-attr]
 
-    def begin(self, slots: Sequence[int], new: int, config: Any) -> tuple[torch.Tensor, torch.Tensor]:
-        """Announce a forward pass of `new` tokens for each of `slots` (B of them).
+    def begin(self, slots: Sequence[int], new: Sequence[int], config: Any) -> tuple[torch.Tensor, torch.Tensor]:
+        """Announce a forward pass of `new[i]` tokens for slot `slots[i]` (B slots, N the largest number).
 
         Returns:
-            mask (B, 1, new, T): which columns each new token may see, in the form the attention implementation takes;
-            positions (B, new).
+            mask (B, 1, N, T): which columns each new token may see, in the form the attention implementation takes;
+            positions (B, N).
         """
         starts = torch.tensor([self.lengths[s] for s in slots])
-        self.active, self.new = list(slots), new
-        self.columns = starts[:, None] + torch.arange(new)
-        self.width = int(starts.max()) + new
-        # The whole cache in order needs no gathering: the usual case, every row in step.
+        self.active, self.new = list(slots), list(new)
+        self.columns = starts[:, None] + torch.arange(max(new))
+        self.width = int(starts.max()) + max(new)
+        # The whole cache in order needs no gathering.
         self.slots = None if self.active == list(range(len(self.lengths))) else torch.tensor(self.active)
         mask = torch.arange(self.width)[None, None, None, :] <= self.columns[:, None, :, None]
         if getattr(config.get_text_config(), "_attn_implementation", "sdpa") == "eager":
@@ -53,8 +55,8 @@ class RaggedCache(Cache):
         return mask, self.columns
 
     def advance(self) -> None:
-        for slot in self.active:
-            self.lengths[slot] += self.new
+        for slot, new in zip(self.active, self.new, strict=True):
+            self.lengths[slot] += new
 
     def get_seq_length(self, layer_idx: int = 0) -> int:
         return max(self.lengths, default=0)

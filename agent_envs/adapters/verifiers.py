@@ -125,7 +125,7 @@ class ReplyHarness(vf.Harness[vf.HarnessConfig]):
         system, prompt = self.resolve_prompt(data)
         said = [{"role": "user", "content": prompt}] if isinstance(prompt, str) else list(map(message_to_wire, prompt))
         messages: Any = ([{"role": "system", "content": system}] if system else []) + said
-        # The interception answers on loopback; a busy machine may need longer than the client's five seconds to connect.
+        # The interception answers on loopback; a busy machine may need more than the client's five seconds to connect.
         async with AsyncOpenAI(base_url=endpoint, api_key=secret, max_retries=0, timeout=600.0) as client:
             stream = await client.chat.completions.create(model=ctx.model, messages=messages, stream=True)
             async for _ in stream:  # the interception keeps the reply on the trace

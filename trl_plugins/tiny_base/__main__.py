@@ -94,13 +94,13 @@ def step_loss(model: LlamaForCausalLM, batches: list[dict[str, torch.Tensor]]) -
 
 def train(
     output: Path,
-    steps: int = 3000,
+    steps: int = 2600,
     width: int = 128,
-    layers: int = 3,
-    vocab_size: int = 640,
+    layers: int = 4,
+    vocab_size: int = 768,
     seed: int = 0,
-    crafting: bool = False,
-    user_weight: float = 0.0,
+    crafting: bool = True,
+    user_weight: float = 0.2,
 ) -> None:
     torch.manual_seed(seed)
     texts = [m["content"] for c in islice(dialogues(seed + 1, crafting), 20_000) for m in c]
@@ -150,13 +150,15 @@ def draw_curve(curve: list[dict[str, float]], png: Path) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--output", type=Path, default=Path("runs/tiny_base"))
-    parser.add_argument("--steps", type=int, default=3000)
+    parser.add_argument("--steps", type=int, default=2600)
     parser.add_argument("--width", type=int, default=128)
-    parser.add_argument("--layers", type=int, default=3)
-    parser.add_argument("--vocab_size", type=int, default=640)
+    parser.add_argument("--layers", type=int, default=4)
+    parser.add_argument("--vocab_size", type=int, default=768)
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--crafting", action="store_true", help="let it see novice games of the crafting world too")
-    parser.add_argument("--user_weight", type=float, default=0.0, help="loss weight of what the user says")
+    parser.add_argument(
+        "--crafting", action=argparse.BooleanOptionalAction, default=True, help="let it see the crafting world too"
+    )
+    parser.add_argument("--user_weight", type=float, default=0.2, help="loss weight of what the user says")
     arguments = parser.parse_args()
     if (arguments.output / "model").exists():
         parser.error(f"{arguments.output / 'model'} exists; give another --output")

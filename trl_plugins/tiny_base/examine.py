@@ -33,7 +33,7 @@ def is_right(kind: str, question: str, answer: str, said: str) -> bool:
 
 
 def examine(path: str) -> list[tuple[str, float]]:
-    """Accuracy of each kind of question, then the sampled success of each Number Search."""
+    """Accuracy of each kind of question, then the sampled success of the games."""
     tokenizer, model = AutoTokenizer.from_pretrained(path), AutoModelForCausalLM.from_pretrained(path)
     ends = end_token_ids(tokenizer, model.generation_config)
     chat, rng = Chat(tokenizer, ends), np.random.default_rng(12345)
@@ -51,6 +51,10 @@ def examine(path: str) -> list[tuple[str, float]]:
         tasks = [task for task in agent_envs.task_set(env_id) for _ in range(1600 // len(agent_envs.task_set(env_id)))]
         games = collect_rollouts(tasks, EnvPool().lend(), sampling, chat, max_turns=7, seed=0)
         table.append((f"{env_id}, sampled", sum(game.is_success for game in games) / len(games)))
+    for tier in (0, 1):
+        tasks = list(agent_envs.task_set("Crafting-v0", "test", 200, tier=tier))
+        games = collect_rollouts(tasks, EnvPool().lend(), sampling, chat, max_turns=40, seed=0)
+        table.append((f"Crafting-v0, tier {tier}, sampled", sum(game.is_success for game in games) / len(games)))
     return table
 
 
