@@ -8,7 +8,7 @@ import torch
 import agent_envs
 from agent_envs.tasks import Task
 from trl_plugins.chat import Chat
-from trl_plugins.policies import TransformersPolicy, VLLMPolicy, cache_can_be_carried
+from trl_plugins.policies import PADDING, TransformersPolicy, VLLMPolicy, _stop, cache_can_be_carried
 from trl_plugins.rollout import EnvPool, Trajectory, collect_rollouts
 
 # Invalid replies and several ids make replies of different lengths: ragged turns and ragged prompts.
@@ -17,36 +17,43 @@ TASKS = [
     *agent_envs.task_set("NumberSearchHard-v0", size=8),
     *[Task("NumberSearch-v0", 0, {"target": 3})] * 8,
 ]
+CRAFTING = list(agent_envs.task_set("Crafting-v0", size=12, tier=0))  # no two answers are as long as each other
 
 
-def rollout(model: Any, tokenizer: Any, seed: int = 0, **settings: Any) -> tuple[list[Trajectory], TransformersPolicy]:
+def rollout(
+    model: Any, tokenizer: Any, seed: int = 0, tasks: list[Task] = TASKS, **settings: Any
+) -> tuple[list[Trajectory], TransformersPolicy]:
     ends = [tokenizer.eos_token_id]
-    given: dict[str, Any] = {"max_turn_tokens": 3} | settings
+    given: dict[str, Any] = {"max_turn_tokens": 3 if tasks is TASKS else 8} | settings
     policy = TransformersPolicy(model, ends, **given)
     lend = EnvPool().lend()
-    return collect_rollouts(TASKS, lend, policy, Chat(tokenizer, ends), max_turns=7, seed=seed), policy
+    return collect_rollouts(tasks, lend, policy, Chat(tokenizer, ends), max_turns=7, seed=seed), policy
 
 
 def tokens(games: list[Trajectory]) -> list[list[int]]:
     return [game.completion_ids for game in games]
 
 
+@pytest.mark.parametrize("tasks", [TASKS, CRAFTING], ids=["numbers", "crafting"])
 @pytest.mark.parametrize("attention", ["sdpa", "eager"])
-def test_greedy_tokens_equal_full_recomputation(tiny: tuple[Any, Any], attention: str) -> None:
+def test_greedy_tokens_equal_full_recomputation(tiny: tuple[Any, Any], attention: str, tasks: list[Task]) -> None:
     model, tokenizer = tiny
     model.set_attn_implementation(attention)
     try:
-        carried, _ = rollout(model, tokenizer, temperature=0.0)
-        recomputed, _ = rollout(model, tokenizer, temperature=0.0, carry_cache=False)
+        carried, _ = rollout(model, tokenizer, temperature=0.0, tasks=tasks)
+        recomputed, _ = rollout(model, tokenizer, temperature=0.0, carry_cache=False, tasks=tasks)
     finally:
         model.set_attn_implementation("sdpa")
     assert tokens(carried) == tokens(recomputed)
 
 
+@pytest.mark.parametrize("tasks", [TASKS, CRAFTING], ids=["numbers", "crafting"])
 @pytest.mark.parametrize("temperature", [1.0, 1.7])
-def test_logprobs_equal_one_forward_pass_over_the_finished_episode(tiny: tuple[Any, Any], temperature: float) -> None:
+def test_logprobs_equal_one_forward_pass_over_the_finished_episode(
+    tiny: tuple[Any, Any], temperature: float, tasks: list[Task]
+) -> None:
     model, tokenizer = tiny
-    games, _ = rollout(model, tokenizer, temperature=temperature)
+    games, _ = rollout(model, tokenizer, temperature=temperature, tasks=tasks)
     assert len({len(ids) for ids in tokens(games)}) > 3, "the rollout was meant to be ragged"
     worst = 0.0
     for game in games:
@@ -59,8 +66,19 @@ def test_logprobs_equal_one_forward_pass_over_the_finished_episode(tiny: tuple[A
     assert worst < 1e-4
 
 
-def test_every_token_passes_through_the_model_once(tiny: tuple[Any, Any]) -> None:
-    games, policy = rollout(*tiny)
+@pytest.mark.parametrize("lengths", [[5], [3, 3, 4], [1, 40], [57, 60, 63, 66, 140], [2, 2, 2, 30]])
+def test_a_pass_holds_little_padding(lengths: list[int]) -> None:
+    left, passes = lengths, 0
+    while left:
+        stop, passes = _stop(left), passes + 1
+        assert sum(max(stop - n, 0) for n in left) <= PADDING * sum(min(n, stop) for n in left)
+        left = [n - stop for n in left if n > stop]
+    assert passes <= 2
+
+
+@pytest.mark.parametrize("tasks", [TASKS, CRAFTING], ids=["numbers", "crafting"])
+def test_every_token_passes_through_the_model_once(tiny: tuple[Any, Any], tasks: list[Task]) -> None:
+    games, policy = rollout(*tiny, tasks=tasks)
     distinct_prompts = {tuple(game.prompt_ids) for game in games}
     fed = sum(map(len, distinct_prompts)) + sum(len(ids) - 1 for ids in tokens(games))
     # Of a turn cut by the cap at the very end, and of each episode's last token, nothing more is needed.
