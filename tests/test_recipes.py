@@ -129,6 +129,27 @@ def test_an_unknown_config_key_is_named(tmp_path: Path) -> None:
     )
 
 
+def test_crafting_and_number_search_in_one_run(tmp_path: Path) -> None:
+    config = yaml.safe_load((ROOT / "recipes/crafting_tiny.yaml").read_text())
+    config["train_mix"] = [
+        {"env_id": "Crafting-v0", "size": 4, "tier": 0, "reward": "potential", "budget": 5},
+        {"env_id": "NumberSearch-v0", "size": 4},
+    ]
+    config["test_mix"] = [
+        {"env_id": "Crafting-v0", "size": 2, "tier": 0, "budget": 5},
+        {"env_id": "NumberSearch-v0", "size": 2},
+    ]
+    path, folder = tmp_path / "mixed.yaml", tmp_path / "run"
+    path.write_text(yaml.safe_dump(config))
+    done = run("--config", str(path), *SMALL, "--max_turns", "16", "--output_dir", str(folder))
+    assert done.returncode == 0, done.stderr[-2000:]
+    rows = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+    assert [row["step"] for row in rows] == [0, 1, 2]
+    shown = (folder / "trajectories.txt").read_text()
+    assert "=== Crafting-v0" in shown
+    assert "=== NumberSearch-v0" in shown
+
+
 def test_ceiling_prints_before_after_and_the_best_possible() -> None:
     done = run("--config", str(CONFIG), *SMALL[:8], "--sft_steps", "2", "--sft_games", "16", module="recipes.ceiling")
     assert done.returncode == 0, done.stderr[-2000:]

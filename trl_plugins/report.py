@@ -82,20 +82,21 @@ def read_metrics(path: Path) -> list[dict[str, Any]]:
 
 
 def learning_curve(rows: Sequence[dict[str, Any]], png: Path, title: str, ceiling: float | None = None) -> None:
-    """Reward and success against steps, with the best possible success drawn in where it is known."""
+    """Success against steps, with the best possible drawn in where it is known. (The return of training episodes may
+    hold shaping rewards of another scale; it is in metrics.jsonl.)"""
     import matplotlib
 
     matplotlib.use("Agg")
     import matplotlib.pyplot as plt
 
     figure, axes = plt.subplots(figsize=(8, 4.5), layout="constrained")
-    trained = [r for r in rows if "return" in r]
+    trained = [r for r in rows if "success" in r]
     axes.plot(
         [r["step"] for r in trained],
-        [r["return"] for r in trained],
+        [r["success"] for r in trained],
         color="0.72",
         lw=1,
-        label="return of training episodes",
+        label="success of training episodes",
     )
     for name, colour, label in (
         ("eval_success_sampled", "tab:blue", "evaluation success, sampled"),
@@ -113,7 +114,7 @@ def learning_curve(rows: Sequence[dict[str, Any]], png: Path, title: str, ceilin
             va="bottom",
             color="tab:green",
         )
-    axes.set(xlabel="optimizer step", ylabel="return / success rate", title=title, ylim=(0, 1.03))
+    axes.set(xlabel="optimizer step", ylabel="success rate", title=title, ylim=(0, 1.03))
     axes.grid(alpha=0.25)
     axes.legend(loc="lower right", frameon=False)
     figure.savefig(png, dpi=120)
