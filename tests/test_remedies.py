@@ -14,6 +14,7 @@ from agent_envs.tasks import Task
 from trl_plugins import remedies
 from trl_plugins.config import MultiTurnGRPOConfig
 from trl_plugins.rollout import Trajectory, Turn
+from trl_plugins.weights import tied_groups
 
 
 def rows(*difficulties: float) -> list[dict[str, Any]]:
@@ -46,8 +47,8 @@ def test_curriculum_draws_as_it_weighs_and_uniformly_within_a_level() -> None:
 
 
 def test_a_hint_fades_to_nothing() -> None:
-    assert [remedies.hint_chance(0.8, 0.5, step, 100) for step in (0, 25, 50, 75)] == [0.8, 0.4, 0.0, 0.0]
-    assert remedies.hint_chance(1.0, 0.0, 0, 100) == 0.0
+    assert [remedies.faded(0.8, 0.5, step, 100) for step in (0, 25, 50, 75)] == [0.8, 0.4, 0.0, 0.0]
+    assert remedies.faded(1.0, 0.0, 0, 100) == 0.0
 
 
 def test_number_search_hints_at_a_quarter_that_holds_the_number() -> None:
@@ -78,7 +79,7 @@ def test_an_environment_without_a_hint_says_so() -> None:
 def test_tied_and_failing_groups() -> None:
     groups = [0.0, 0.0, 1.0, 0.0, 1.0, 1.0, 0.5, 0.25]
     trajectories = [finished(r, success=r == 1.0) for r in groups]
-    assert remedies.tied_groups(trajectories, 2) == [0, 2]
+    assert tied_groups(torch.tensor(groups), 2).tolist() == [True, False, True, False]
     assert remedies.failing_groups(trajectories, 2) == [0, 3]
 
 

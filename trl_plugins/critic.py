@@ -72,31 +72,26 @@ def turn_features(model: Any, trajectories: Sequence[Trajectory], max_turns: int
     float32, 0 after an episode's end. The model's mode is left as it was."""
     width, device = model.config.get_text_config().hidden_size, next(model.parameters()).device
     features = torch.zeros(len(trajectories), max_turns, width, device=device)
-    rows = sorted((r for r, t in enumerate(trajectories) if t.turns), key=lambda r: len(_tokens(trajectories[r])))
+    tokens = [t.prompt_ids + t.completion_ids for t in trajectories]
+    rows = sorted((row for row, t in enumerate(trajectories) if t.turns), key=lambda row: len(tokens[row]))
     training = model.training
     model.eval()
     try:
         while rows:
             count = 1
-            while count < len(rows) and len(_tokens(trajectories[rows[count]])) * (count + 1) <= MAX_TOKENS:
+            while count < len(rows) and len(tokens[rows[count]]) * (count + 1) <= MAX_TOKENS:
                 count += 1
             part, rows = rows[:count], rows[count:]
-            tokens = [_tokens(trajectories[row]) for row in part]
-            longest = len(tokens[-1])
-            ids = torch.tensor([t + [0] * (longest - len(t)) for t in tokens], device=device)  # causal: no mask needed
-            hidden = model(input_ids=ids, output_hidden_states=True, use_cache=False, logits_to_keep=1).hidden_states[
-                -1
-            ]
-            for states, row in zip(hidden, part, strict=True):
+            longest = len(tokens[part[-1]])
+            # Padded at the right, where a causal model needs no mask.
+            ids = torch.tensor([tokens[row] + [0] * (longest - len(tokens[row])) for row in part], device=device)
+            output = model(input_ids=ids, output_hidden_states=True, use_cache=False, logits_to_keep=1)
+            for states, row in zip(output.hidden_states[-1], part, strict=True):
                 ends = _history_ends(trajectories[row])
                 features[row, : len(ends)] = states[ends].float()
     finally:
         model.train(training)
     return features
-
-
-def _tokens(trajectory: Trajectory) -> list[int]:
-    return trajectory.prompt_ids + trajectory.completion_ids
 
 
 def _history_ends(trajectory: Trajectory) -> list[int]:

@@ -22,6 +22,7 @@ from agent_envs.policies import optimal_policy
 from agent_envs.tasks import Task, row_task
 from trl_plugins.chat import Chat
 from trl_plugins.rollout import Env, Sample, Trajectory
+from trl_plugins.weights import tied_groups
 
 SHAPE = 0.1  # gamma of demonstrations "shaped"
 
@@ -72,23 +73,10 @@ def level_of(row: dict[str, Any]) -> str:
     return f"{row.get('env_id') or ''} {float(row.get('difficulty') or 0.0):g}"
 
 
-def hint_chance(share: float, until: float, step: int, steps: int) -> float:
-    """The share of groups with a hint: `share` at the start, fading linearly to 0 at `until` of the run's steps."""
+def faded(start: float, until: float, step: int, steps: int) -> float:
+    """`start` at the first step, fading linearly to 0 at the share `until` of the run's steps."""
     end = until * max(steps, 1)
-    return share * max(0.0, 1.0 - step / end) if end else 0.0
-
-
-def with_hint(task: Task) -> Task:
-    return dataclasses.replace(task, hint=True)
-
-
-def tied_groups(trajectories: Sequence[Trajectory], size: int) -> list[int]:
-    """The groups whose returns are all equal (failed environments aside): they teach nothing."""
-    return [
-        group
-        for group in range(len(trajectories) // size)
-        if len({t.total_return for t in trajectories[group * size : (group + 1) * size] if not t.failed}) <= 1
-    ]
+    return start * max(0.0, 1.0 - step / end) if end else 0.0
 
 
 def failing_groups(trajectories: Sequence[Trajectory], size: int) -> list[int]:
@@ -140,15 +128,14 @@ class Remedies:
             step, steps: how far the run is, for what fades.
         """
         args, size = self.args, self.args.num_generations
-        rng, chance = np.random.default_rng([seed, 7]), hint_chance(args.hint_share, args.hint_until, step, steps)
+        rng, chance = np.random.default_rng([seed, 7]), faded(args.hint_share, args.hint_until, step, steps)
         groups = [self._drawn(rng) if self.curriculum else row for row in rows[::size]]
         facts = {"hinted_share": 0.0} if args.hint_share else {}
         outcomes: list[tuple[str, float]] = []
 
         def played(chosen: Sequence[dict[str, Any]], seed: int) -> list[Trajectory]:
-            tasks = [row_task(row) for row in chosen]
-            hints = [chance > 0 and rng.random() < chance for _ in tasks]
-            tasks = [with_hint(task) if hint else task for task, hint in zip(tasks, hints, strict=True)]
+            hints = [chance > 0 and rng.random() < chance for _ in chosen]
+            tasks = [dataclasses.replace(row_task(row), hint=hint) for row, hint in zip(chosen, hints, strict=True)]
             got = self._play([task for task in tasks for _ in range(size)], seed)
             for i, row in enumerate(chosen):
                 sound = [t.is_success for t in got[i * size : (i + 1) * size] if not t.failed]
@@ -160,7 +147,8 @@ class Remedies:
         trajectories = played(groups, seed)
         resampled = 0
         for attempt in range(args.resample_rounds):
-            tied = tied_groups(trajectories, size)
+            returns = torch.tensor([t.total_return for t in trajectories], dtype=torch.double)
+            tied = tied_groups(returns, size).nonzero().flatten().tolist()
             if not tied:
                 break
             again = [self._drawn(rng) for _ in tied]

@@ -32,11 +32,12 @@ from trl_plugins.config import MultiTurnGRPOConfig, default_lora
 from trl_plugins.critic import Critic, turn_features
 from trl_plugins.exact import ExactSuccess, exact_success
 from trl_plugins.policies import TransformersPolicy, VLLMPolicy
-from trl_plugins.remedies import Remedies, SolverPolicy, off_policy_factors
+from trl_plugins.remedies import Remedies, SolverPolicy, faded, off_policy_factors
 from trl_plugins.rollout import EnvFn, EnvPool, Policy, Trajectory, collect_rollouts
 from trl_plugins.weights import (
     NORMALISERS,
     next_running_mean,
+    playing,
     shared_turn_weights,
     trajectory_weights,
     turn_weights,
@@ -303,9 +304,8 @@ class MultiTurnGRPOTrainer(GRPOTrainer):
             )
             if args.gigpo_omega is None:
                 return weights
-            playing = torch.arange(args.max_turns, device=lengths.device) < lengths[:, None]
             whole = trajectory_weights(args.advantage, returns, group, args.grpo_std)
-            return whole[:, None] * playing + args.gigpo_omega * weights
+            return whole[:, None] * playing(lengths, args.max_turns) + args.gigpo_omega * weights
         values = None
         if args.advantage == "oracle":
             values = self._oracle_values(trajectories)
@@ -377,15 +377,13 @@ class MultiTurnGRPOTrainer(GRPOTrainer):
         return self._critic
 
     def _learned_values(self, features: torch.Tensor, lengths: torch.Tensor) -> torch.Tensor:
-        playing = torch.arange(self.args.max_turns, device=lengths.device) < lengths[:, None]
-        return self.critic.values(features) * playing
+        return self.critic.values(features) * playing(lengths, self.args.max_turns)
 
     def _teach_critic(
         self, features: torch.Tensor, targets: torch.Tensor, rewards: torch.Tensor, lengths: torch.Tensor
     ) -> None:
         """Move V towards the lambda-returns of this batch, after its weights are settled."""
-        playing = torch.arange(self.args.max_turns, device=lengths.device) < lengths[:, None]
-        counts = playing & ~rewards.isnan()
+        counts = playing(lengths, self.args.max_turns) & ~rewards.isnan()
         error = self.critic.learn(features, targets, counts)
         self._metrics["train"]["value_loss"].append(error)
         spread = targets[counts].var(unbiased=False).item() if bool(counts.any()) else 0.0
@@ -481,8 +479,8 @@ class MultiTurnGRPOTrainer(GRPOTrainer):
 
     def entropy_bonus_now(self) -> float:
         """`entropy_bonus`, fading linearly to 0 at `entropy_bonus_until` of the run's steps."""
-        end = self.args.entropy_bonus_until * max(self.state.max_steps, 1)
-        return self.args.entropy_bonus * max(0.0, 1.0 - self.state.global_step / end) if end else 0.0
+        args, state = self.args, self.state
+        return faded(args.entropy_bonus, args.entropy_bonus_until, state.global_step, state.max_steps)
 
     # --- Evaluation --------------------------------------------------------------------------------------------------
 

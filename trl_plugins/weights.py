@@ -224,7 +224,7 @@ def turn_weights(
     Returns:
         (N, T), 0 after an episode's end.
     """
-    playing = torch.arange(rewards.shape[1])[None].to(lengths.device) < lengths[:, None]
+    played = playing(lengths, rewards.shape[1])
     if advantage in PER_TURN:
         if values is None:
             raise ValueError(f"advantage={advantage!r} needs the values of the turns' histories")
@@ -233,8 +233,8 @@ def turn_weights(
             if advantage == "value"
             else oracle(rewards_to_go(rewards, discount), values)
         )
-        return weights.masked_fill(~playing, 0.0).nan_to_num(0.0)
-    by_turn = rewards_to_go(rewards, discount).masked_fill(~playing, torch.nan)
+        return weights.masked_fill(~played, 0.0).nan_to_num(0.0)
+    by_turn = rewards_to_go(rewards, discount).masked_fill(~played, torch.nan)
     columns = [trajectory_weights(advantage, by_turn[:, t], group_size, std, baseline) for t in range(rewards.shape[1])]
     return torch.stack(columns, dim=1)
 
@@ -264,9 +264,19 @@ def shared_turn_weights(
     return weights
 
 
+def playing(lengths: torch.Tensor, turns: int) -> torch.Tensor:
+    """(N, turns) bool: which turns were played, from how many each trajectory has (N,)."""
+    return torch.arange(turns, device=lengths.device) < lengths[:, None]
+
+
+def tied_groups(returns: torch.Tensor, group_size: int) -> torch.Tensor:
+    """(groups,) bool: those whose returns are all equal (NaN aside), which give no gradient at all."""
+    return _tied(_groups(returns, group_size)).squeeze(1)
+
+
 def zero_variance_share(returns: torch.Tensor, group_size: int) -> float:
-    """Share of groups whose returns are all equal, which give no gradient at all."""
-    return _tied(_groups(returns, group_size)).float().mean().item()
+    """Share of groups that are tied."""
+    return tied_groups(returns, group_size).float().mean().item()
 
 
 def _groups(returns: torch.Tensor, group_size: int) -> torch.Tensor:
