@@ -7,7 +7,21 @@ import gymnasium
 from agent_envs.policies import demonstrations, novice_policy, optimal_policy, random_policy
 from agent_envs.tasks import Task, TaskSet, task_set
 
-__all__ = ["Task", "TaskSet", "demonstrations", "novice_policy", "optimal_policy", "random_policy", "task_set"]
+__all__ = [
+    "Task",
+    "TaskSet",
+    "demonstrations",
+    "novice_policy",
+    "optimal_policy",
+    "random_policy",
+    "registered_ids",
+    "task_set",
+]
+
+
+def registered_ids() -> list[str]:
+    """The ids of this package, in the order they were registered."""
+    return [id for id, spec in gymnasium.registry.items() if str(spec.entry_point).startswith("agent_envs")]
 
 
 def _register(id: str, entry_point: str, **kwargs: Any) -> None:

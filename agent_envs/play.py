@@ -20,6 +20,7 @@ from typing import Any
 import gymnasium
 import numpy as np
 
+import agent_envs
 from agent_envs.text import Info, TextPolicy
 
 Env = gymnasium.Env[str, str]
@@ -138,7 +139,7 @@ def main(argv: list[str] | None = None) -> None:
     parser.add_argument("--delay", type=float, default=0.0, metavar="S", help="seconds before a watched reply")
     args = parser.parse_args(argv)
     if args.id is None:
-        _say("\n".join(_ids()))
+        _say("\n".join(agent_envs.registered_ids()))
         return
     seed = int(np.random.default_rng().integers(10_000)) if args.seed is None else args.seed
     options = _options(parser, args.options)
@@ -174,12 +175,7 @@ def _options(parser: argparse.ArgumentParser, text: str) -> dict[str, Any]:
 
 
 def _ids_hint() -> str:
-    return f"The ids of this package: {', '.join(_ids())}"
-
-
-def _ids() -> list[str]:
-    """The ids of this package, in the order they were registered."""
-    return [id for id, spec in gymnasium.registry.items() if str(spec.entry_point).startswith("agent_envs")]
+    return f"The ids of this package: {', '.join(agent_envs.registered_ids())}"
 
 
 if __name__ == "__main__":

@@ -92,7 +92,7 @@ def specs_of(family: Family) -> list[EnvSpec]:
 
 
 def _all_specs() -> list[EnvSpec]:
-    return [spec for spec in gymnasium.registry.values() if str(spec.entry_point).startswith("agent_envs")]
+    return [gymnasium.spec(id) for id in agent_envs.registered_ids()]
 
 
 def _class_of(spec: EnvSpec) -> Any:

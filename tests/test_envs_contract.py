@@ -22,7 +22,7 @@ from hypothesis import strategies as st
 
 import agent_envs
 
-IDS = sorted(id for id, spec in gymnasium.registry.items() if str(spec.entry_point).startswith("agent_envs"))
+IDS = sorted(agent_envs.registered_ids())
 PLAYERS = ["optimal_action", "novice_action", "random_action"]
 JUNK = ["", "I would rather not.", "<think>8", "\\boxed{}", "```", "A B", "9 9", "guess(1) guess(2)", "0 0 0 0", "\n\n"]
 

@@ -14,7 +14,7 @@ from agent_envs import play
 from agent_envs.text import FreeText
 
 ROOT = Path(__file__).parents[1]
-IDS = play._ids()
+IDS = agent_envs.registered_ids()
 
 
 def run(capsys, *argv: str) -> str:

@@ -16,7 +16,7 @@ from typing import Any
 import gymnasium
 import numpy as np
 
-import agent_envs  # noqa: F401  registers the ids
+import agent_envs
 
 try:
     import gem  # pyright: ignore[reportMissingImports]
@@ -74,7 +74,7 @@ def register_all() -> list[str]:
     """Register every id of this package with GEM, once; returns GEM's names for them."""
     from gem.envs.registration import ENV_REGISTRY  # pyright: ignore[reportMissingImports]
 
-    ids = sorted(id for id, spec in gymnasium.registry.items() if str(spec.entry_point).startswith("agent_envs"))
+    ids = sorted(agent_envs.registered_ids())
     for id in ids:
         if PREFIX + id not in ENV_REGISTRY:
             entry = "agent_envs.adapters.gem:GemEnv"

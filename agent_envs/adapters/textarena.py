@@ -22,7 +22,7 @@ from typing import Any
 import gymnasium
 import gymnasium.wrappers
 
-import agent_envs  # noqa: F401  registers the ids
+import agent_envs
 
 try:
     import textarena  # pyright: ignore[reportMissingImports]
@@ -88,7 +88,7 @@ def register_all() -> list[str]:
     """
     from textarena.envs.registration import ENV_REGISTRY, register  # pyright: ignore[reportMissingImports]
 
-    ids = sorted(id for id, spec in gymnasium.registry.items() if str(spec.entry_point).startswith("agent_envs"))
+    ids = sorted(agent_envs.registered_ids())
     for id in ids:
         for name, wrappers in ((PREFIX + id, [textarena.wrappers.LLMObservationWrapper]), (PREFIX + id + "-raw", [])):
             if name not in ENV_REGISTRY:
