@@ -36,6 +36,7 @@ from recipes.common import (
 from recipes.drgrpo import best_possible, build_trainer
 from trl_plugins.config import MultiTurnGRPOConfig, use_method
 from trl_plugins.report import ProgressBar
+from trl_plugins.weights import NORMALISERS
 
 # 97.5% quantiles of Student's t for 1, 2, ... degrees of freedom.
 T_QUANTILES = (12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262)
@@ -46,7 +47,7 @@ class CompareArguments:
     """What is compared."""
 
     methods: list[str] = field(
-        default_factory=lambda: ["dr_grpo", "grpo", "group_mean", "rloo", "batch_norm", "reinforce", "running_mean"],
+        default_factory=lambda: list(NORMALISERS),
         metadata={"help": "Values of `advantage`."},
     )
     seeds: list[int] = field(default_factory=lambda: [0, 1, 2], metadata={"help": "Seeds of each method."})
