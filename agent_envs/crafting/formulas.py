@@ -106,12 +106,19 @@ class FormulaTable:
         self.tools = tuple(f.item for f in self.formulas if f.item in {g.tool for g in self.formulas})
         self.names = Names(tuple(self.index), tuple(n for names in self.terrains.values() for n in names))
         self.terrain_of = tuple(f.terrain for f in self.formulas)
+        self.kinds = (*(kind for kind in self.terrains if kind), "")  # of place, the one that holds nothing last
         self.order = _users_first(self.formulas, self.index)
         self.rows = self._compile()
         # Quantities do not matter for these two, so copies share them.
         self._ancestors: dict[str, tuple[str, ...]] = {}
         self._needed: dict[str, tuple[int, ...]] = {}
-        self.work: dict[tuple, Any] = {}  # the solver's memory of this very table
+        self._forget()
+
+    def _forget(self) -> None:
+        # What was worked out from this very table, quantities included: by the solver, the generator and the text.
+        self.work: dict[tuple, Any] = {}
+        self.fewest: dict[tuple, int] = {}
+        self.told: dict[str, str] = {}
 
     def _compile(self) -> tuple[Row, ...]:
         slots = {name: slot for slot, name in enumerate(self.stations)}
@@ -165,7 +172,7 @@ class FormulaTable:
         table.__dict__.update(self.__dict__)
         table.formulas = tuple(formulas)
         table.rows = table._compile()
-        table.work = {}
+        table._forget()
         return table
 
     def extended(self, *formulas: Formula, terrains: Mapping[str, tuple[str, ...]] | None = None) -> FormulaTable:

@@ -8,10 +8,11 @@ from functools import lru_cache
 import numpy as np
 
 from agent_envs.crafting.formulas import FormulaTable, dearest, perturbed
-from agent_envs.crafting.solver import solve
+from agent_envs.crafting.solver import MAX_REMEMBERED, solve
 from agent_envs.crafting.tiers import TIERS, Settings, base_tables, goals_of, kinds_of_place
 from agent_envs.crafting.world import State, World, start_state
 
+SMALL = 3  # places; larger maps hardly ever come twice
 MAX_DIAMETER = 4  # moves between the two farthest places, at most; keeps the bound on the budget close
 
 
@@ -83,15 +84,28 @@ def generate(seed: int, settings: Settings, table: FormulaTable | None = None) -
     shown = _shown(rng, formulas, needed, distractors)
     steps, budget = None, settings.budget
     if budget is None:
-        found = solve(world, start, goal, count)
-        assert found.steps is not None  # every kind of place needed is on the map
-        steps = found.steps
+        steps = _fewest(world, start, goal, count)
         budget = budget_for(steps, n, hidden, tier.tight)
     impossible = removed < fraction
     if impossible:
         lost = _pick(tuple(name for name in needed if formulas[name].kind == "mine"), removed_at)
         world = _without(world, formulas.index[lost])
     return Task(world, start, goal, count, hidden, impossible, steps, budget, shown)
+
+
+def _fewest(world: World, start: State, goal: str, count: int) -> int:
+    """L* of a task. The smallest maps come again and again under other names, so a table remembers a number of them."""
+    known = world.table.fewest
+    key = world.exits, world.resources, start.place, goal, count
+    steps = known.get(key)
+    if steps is None:
+        steps = solve(world, start, goal, count).steps
+        assert steps is not None  # every kind of place needed is on the map
+        if len(world.places) <= SMALL:
+            if len(known) >= MAX_REMEMBERED:
+                known.clear()
+            known[key] = steps
+    return steps
 
 
 def _pick(choices, at: float):  # type: ignore[no-untyped-def]
@@ -107,7 +121,7 @@ def _shown(rng: np.random.Generator, table: FormulaTable, needed: tuple[str, ...
 def _draw_world(rng: np.random.Generator, table: FormulaTable, goal: str, n: int) -> tuple[World, int]:
     """A connected map of n places that holds every kind of place the goal needs, and the place to start from."""
     kinds = list(kinds_of_place(table, goal))
-    every = [*(kind for kind in table.terrains if kind), ""]
+    every = table.kinds
     held = _held_by(table.terrain_of, tuple(table.terrains))
     at = rng.random(4 * n).tolist()
     kinds += [every[int(at[i] * len(every))] for i in range(n - len(kinds))]

@@ -11,6 +11,13 @@ COMMANDS = "go X, mine X, craft X, smelt X, place X, give up"
 
 def formula_text(table: FormulaTable, item: str) -> str:
     """One formula, for instance `planks: craft 2 from 1 log` or `stone: mine with wooden_pickaxe`."""
+    known = table.told.get(item)
+    if known is None:
+        known = table.told[item] = _formula_text(table, item)
+    return known
+
+
+def _formula_text(table: FormulaTable, item: str) -> str:
     f = table[item]
     words = [f"{item}: {f.kind}"]
     if f.makes > 1 or f.needs:
@@ -37,10 +44,11 @@ def rules_text(task: Task, lines: Lines) -> str:
     return "\n".join(told)
 
 
-def place_text(world: World, place: int) -> str:
-    """`cave: stone, coal. Exits: forest, ridge.`"""
-    held = ", ".join(world.table.formulas[item].item for item in world.resources[place]) or "nothing"
-    return f"{world.places[place]}: {held}. Exits: {', '.join(world.places[i] for i in world.exits[place])}."
+def _place_text(world: World, place: int) -> tuple[str, str]:
+    """`cave: stone, coal.` and ` Exits: forest, ridge.`: what stands before and after the stations there."""
+    items, places = world.table.names.items, world.places
+    held = ", ".join([items[item] for item in world.resources[place]]) or "nothing"
+    return f"{places[place]}: {held}.", f" Exits: {', '.join([places[i] for i in world.exits[place]])}."
 
 
 class Lines:
@@ -55,10 +63,10 @@ class Lines:
         world = task.world
         amount = f"{task.count} {task.goal}" if task.count > 1 else task.goal
         self.goal = f"Goal: {amount}. Step "
-        self.map = [place_text(world, place) for place in range(len(world.places))]
-        splits = [text.index(" Exits: ") for text in self.map]
-        self.places = [(f"\nAt {text[:at]}", text[at:]) for text, at in zip(self.map, splits, strict=True)]
-        self.items = [f.item for f in world.table.formulas]
+        parts = [_place_text(world, place) for place in range(len(world.places))]
+        self.map = [before + after for before, after in parts]
+        self.places = [(f"\nAt {before}", after) for before, after in parts]
+        self.items = world.table.names.items
         self.stations = [name.capitalize() for name in world.table.stations]
 
 

@@ -4,10 +4,11 @@ Formulas are unique and form no cycle, deposits never run out and nothing is los
 a shortest plan holds can be counted at once (`remaining_work`): only the route, and where stations are placed, is left
 to search. That count plus the distance to the farthest thing still needed never overestimates, and it is consistent.
 
-Two facts keep the search small, and neither costs exactness:
+Three facts keep the search small, and none costs exactness:
 - A needed command that takes nothing from another needed one is done as soon as it can be (`free_work`): any plan
   that does it later can do it now.
 - A command that is not needed is never tried: dropping it from a plan leaves a plan.
+- One goes only where something needed can be done, and straight there: nothing happens on the way.
 """
 
 from __future__ import annotations
@@ -41,7 +42,8 @@ class Work(NamedTuple):
 
     times: (items,) how often each formula is still made. place: (stations,) whether each is still to be placed.
     total: all of them together. sole: (items,) the one formula that still uses the item, -1 for none, -2 for several.
-    mined, stationed: items with times > 0 that are mined, and (item, slot) for those made at a station.
+    mined, made: items with times > 0 that are mined, and those that are not. stationed: (item, slot) for those made at
+        a station.
     """
 
     times: tuple[int, ...]
@@ -49,6 +51,7 @@ class Work(NamedTuple):
     total: int
     sole: tuple[int, ...]
     mined: tuple[int, ...]
+    made: tuple[int, ...]
     stationed: tuple[tuple[int, int], ...]
 
 
@@ -96,7 +99,8 @@ def _remaining_work(
                 demand[table.index[table.stations[slot]]] += 1
         if kind == "mine":
             mined.append(i)
-    return Work(tuple(times), tuple(place), total, tuple(sole), tuple(mined), tuple(stationed))
+    made = tuple([i for i, often in enumerate(times) if often and rows[i].kind != "mine"])
+    return Work(tuple(times), tuple(place), total, tuple(sole), tuple(mined), made, tuple(stationed))
 
 
 def lower_bound(world: World, state: State, work: Work) -> int:
@@ -123,12 +127,11 @@ def free_work(world: World, state: State, work: Work) -> tuple[State, int, int] 
     for i in work.mined:
         if i in world.resources[here] and (rows[i].tool < 0 or have[rows[i].tool]):
             return _made(state, i, (), times[i]), i, times[i]
-    for i, often in enumerate(times):
-        if not often or rows[i].kind == "mine":
-            continue
+    for i in work.made:
         _, makes, needs, tool, slot = rows[i]
         if (tool >= 0 and not have[tool]) or (slot >= 0 and state.sites[slot] != here):
             continue
+        often = times[i]
         for part, each in needs:
             if have[part] < each:
                 break
@@ -148,28 +151,35 @@ def _made(state: State, item: int, needs: tuple[tuple[int, int], ...], often: in
     return State(state.place, tuple(inventory), state.sites)
 
 
-def _choices(world: World, state: State, work: Work) -> list[tuple[State, Command]]:
-    """The needed single commands that remain where nothing is forced: scarce crafts, placing here, moves."""
-    table, have, here = world.table, state.inventory, state.place
-    found: list[tuple[State, Command]] = []
-    for i, often in enumerate(work.times):
+def _choices(world: World, state: State, work: Work) -> list[tuple[State, Command, int]]:
+    """What remains where nothing is forced, as (state after, command, how many commands): scarce crafts, placing here,
+    and ways to the places where something needed can be done (`go` with the name of the last of them).
+    """
+    table, have, sites, here = world.table, state.inventory, state.sites, state.place
+    found: list[tuple[State, Command, int]] = []
+    useful: set[int] = set()
+    for i in work.made:
         kind, makes, needs, tool, slot = table.rows[i]
-        if (
-            often
-            and kind != "mine"
-            and all(have[part] >= each for part, each in needs)
-            and (tool < 0 or have[tool])
-            and (slot < 0 or state.sites[slot] == here)
-        ):
-            found.append((_made(state, i, needs, 1, makes), Command(kind, table.formulas[i].item)))
+        if (tool < 0 or have[tool]) and all(have[part] >= each for part, each in needs):
+            if slot < 0 or sites[slot] == here:
+                found.append((_made(state, i, needs, 1, makes), Command(kind, table.formulas[i].item), 1))
+            elif sites[slot] >= 0:
+                useful.add(sites[slot])
     for slot, wanted in enumerate(work.place):
         item = table.index[table.stations[slot]]
         if wanted and have[item]:
             after = _made(state, item, (), 1, -1)
-            sites = (*state.sites[:slot], here, *state.sites[slot + 1 :])
-            found.append((State(here, after.inventory, sites), Command("place", table.stations[slot])))
-    for place in world.exits[here]:
-        found.append((State(place, have, state.sites), Command("go", world.places[place])))
+            placed = (*sites[:slot], here, *sites[slot + 1 :])
+            found.append((State(here, after.inventory, placed), Command("place", table.stations[slot]), 1))
+            useful.update(range(len(world.places)))
+    for i in work.mined:
+        tool = table.rows[i].tool
+        if tool < 0 or have[tool]:
+            useful.update([place for place, held in enumerate(world.resources) if i in held])
+    away = world.distances[here]
+    for place in sorted(useful):
+        if 0 < away[place] < FAR:
+            found.append((State(place, have, sites), Command("go", world.places[place]), away[place]))
     return found
 
 
@@ -205,7 +215,7 @@ def solve(world: World, state: State, goal: str, count: int = 1, max_expansions:
             continue
         work = work_at(at)
         if not work.total:
-            return Solution("solved", cost, _plan(came, at), expansions)
+            return Solution("solved", cost, _plan(world, came, at), expansions)
         if expansions >= max_expansions:
             return Solution("unsolved", estimate, (), expansions)
         expansions += 1
@@ -215,7 +225,7 @@ def solve(world: World, state: State, goal: str, count: int = 1, max_expansions:
             command = Command(table.rows[item].kind, table.formulas[item].item)
             steps = [(after, command, often)]
         else:
-            steps = [(after, command, 1) for after, command in _choices(world, at, work)]
+            steps = _choices(world, at, work)
         for after, command, often in steps:
             reached = cost + often
             if reached < best.get(after, FAR):
@@ -227,9 +237,19 @@ def solve(world: World, state: State, goal: str, count: int = 1, max_expansions:
     raise AssertionError("a reachable goal was not reached: the rules and the solver disagree")
 
 
-def _plan(came: dict[State, tuple[State, Command, int]], at: State) -> tuple[Command, ...]:
+def _plan(world: World, came: dict[State, tuple[State, Command, int]], at: State) -> tuple[Command, ...]:
     steps: list[Command] = []
     while at in came:
+        end = at.place
         at, command, often = came[at]
-        steps += [command] * often
+        steps += _way(world, at.place, end)[::-1] if command.verb == "go" else [command] * often
     return tuple(reversed(steps))
+
+
+def _way(world: World, here: int, end: int) -> list[Command]:
+    """The moves of a shortest way."""
+    moves = []
+    while here != end:
+        here = min(world.exits[here], key=lambda place: world.distances[place][end])
+        moves.append(Command("go", world.places[here]))
+    return moves
