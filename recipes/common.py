@@ -12,6 +12,7 @@ from typing import Any
 
 import gymnasium
 import yaml
+from transformers.trainer import TRAINER_STATE_NAME
 from trl import ModelConfig, TrlParser
 
 from agent_envs.tasks import Split, Task, task_set
@@ -70,14 +71,40 @@ def parse(*dataclasses: Any) -> tuple[Any, ...]:
         raise
 
 
+def resumes(resume: Any) -> bool:
+    """Whether `resume_from_checkpoint`, a word from the command line or a YAML value, asks to go on with a run."""
+    return str(resume).lower() not in ("none", "false", "")
+
+
 def check_output(folder: Path, resume: Any) -> None:
     """Never write over a run: a folder with something in it is refused unless the run is resumed."""
-    if isinstance(resume, str) and resume.lower() not in ("true", "false") and not Path(resume).is_dir():
+    if resumes(resume) and str(resume).lower() != "true" and not Path(resume).is_dir():
         raise FileNotFoundError(f"resume_from_checkpoint={resume}: there is no such checkpoint folder")
-    if not resume and folder.exists() and any(folder.iterdir()):
+    if not resumes(resume) and folder.exists() and any(folder.iterdir()):
         raise FileExistsError(
             f"{folder} already holds a run; choose another --output_dir, delete it, or pass --resume_from_checkpoint"
         )
+
+
+def checkpoint_of(folder: Path, resume: Any) -> str | None:
+    """The checkpoint a run goes on from: the folder named, or for `true` the last one in `folder` that was written
+    whole (a killed run may leave half a one); None where there is none, and the run begins anew.
+    """
+    if not resumes(resume):
+        return None
+    if str(resume).lower() != "true":
+        return str(resume)
+    whole = {_step_of(path): path for path in folder.glob("checkpoint-*")}
+    whole.pop(None, None)
+    return str(whole[max(whole)]) if whole else None  # type: ignore[type-var]
+
+
+def _step_of(checkpoint: Path) -> int | None:
+    """The step of a whole checkpoint; its state is written last."""
+    try:
+        return int(json.loads((checkpoint / TRAINER_STATE_NAME).read_text())["global_step"])
+    except (OSError, ValueError):
+        return None
 
 
 def save_config(folder: Path, *arguments: Any) -> None:

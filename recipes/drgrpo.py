@@ -3,7 +3,8 @@
     python -m recipes.drgrpo --config recipes/number_search_tiny.yaml
 
 Any key of the YAML can be overridden: `--seed 1 --output_dir runs/seed1 --advantage grpo`. The run folder then holds
-adapter/, metrics.jsonl (a row a step), learning_curve.png, trajectories.txt, config.yaml and summary.json.
+adapter/, metrics.jsonl (a row a step), learning_curve.png, trajectories.txt, config.yaml and summary.json. With
+`--save_strategy steps --save_steps 20`, a killed run goes on with `--resume_from_checkpoint true`.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from recipes.common import (
     ModelArguments,
     TaskArguments,
     check_output,
+    checkpoint_of,
     one_line_errors,
     parse,
     save_config,
@@ -41,6 +43,7 @@ def main() -> None:
     tasks, model_arguments, args = parse(TaskArguments, ModelArguments, MultiTurnGRPOConfig)
     folder = Path(args.output_dir)
     check_output(folder, args.resume_from_checkpoint)
+    checkpoint = checkpoint_of(folder, args.resume_from_checkpoint)
     train_tasks, test_tasks = task_sets(tasks)
     trainer = build_trainer(model_arguments, args, train_tasks, test_tasks)
     if trainer.is_world_process_zero():
@@ -59,10 +62,10 @@ def main() -> None:
         spread = [train_tasks[i * len(train_tasks) // tasks.probe_tasks] for i in range(tasks.probe_tasks)]
         say("Before training, 8 sampled episodes a task:\n" + probe_table(probe(trainer, spread)))
 
-    if trainer.is_world_process_zero() and not args.resume_from_checkpoint:
+    if trainer.is_world_process_zero() and checkpoint is None:
         save_config(folder, tasks, model_arguments, args)
     started = time.time()
-    trainer.train(resume_from_checkpoint=args.resume_from_checkpoint)
+    trainer.train(resume_from_checkpoint=checkpoint)
     seconds = time.time() - started
     args.eval_samples = tasks.final_eval_samples
     final = trainer.evaluate()

@@ -38,7 +38,7 @@ from trl_plugins.rest import NothingKept, RestArguments, read_state, run_rest
 def main() -> None:
     tasks, model_arguments, rest, args = parse(TaskArguments, ModelArguments, RestArguments, MultiTurnGRPOConfig)
     folder = Path(args.output_dir)
-    check_output(folder, str(args.resume_from_checkpoint).lower() not in ("none", "false", ""))
+    check_output(folder, args.resume_from_checkpoint)
     train_tasks, test_tasks = task_sets(tasks)
     set_seed(args.seed)  # a fresh adapter is drawn from the global generator
     trainer = build_trainer(model_arguments, args, train_tasks, test_tasks)

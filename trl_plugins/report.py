@@ -24,7 +24,9 @@ class MetricsFile(TrainerCallback):
         if state.is_world_process_zero and self.path.is_file():
             rows = [row for row in read_metrics(self.path) if row["step"] <= state.global_step]
             again = rows.pop() if rows and rows[-1]["step"] == state.global_step else {}
-            self.path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+            kept = self.path.with_suffix(".partial")
+            kept.write_text("".join(json.dumps(row) + "\n" for row in rows))
+            kept.replace(self.path)  # at once, so that a kill loses nothing
             self._row = again  # an evaluation at the start joins the checkpoint's row
 
     def on_log(self, args: Any, state: Any, control: Any, logs: dict[str, Any] | None = None, **_: Any) -> None:
@@ -77,8 +79,9 @@ class ProgressBar(TrainerCallback):
 
 
 def read_metrics(path: Path) -> list[dict[str, Any]]:
-    """The rows of a metrics.jsonl."""
-    return [json.loads(line) for line in path.read_text().splitlines()]
+    """The rows of a metrics.jsonl. (A run that is being written, or was killed, may end in half a row: not one yet.)"""
+    whole, _, _ = path.read_text().rpartition("\n")
+    return [json.loads(line) for line in whole.splitlines()]
 
 
 def learning_curve(rows: Sequence[dict[str, Any]], png: Path, title: str, ceiling: float | None = None) -> None:

@@ -405,15 +405,13 @@ class MultiTurnGRPOTrainer(GRPOTrainer):
 
     # --- Training state beside the model's: the running mean, the curriculum, the value head -------------------------
 
-    def _save_checkpoint(self, model: Any, trial: Any) -> None:
-        super()._save_checkpoint(model, trial)
-        if self.args.should_save:
-            folder = Path(self._get_output_dir(trial=trial)) / f"checkpoint-{self.state.global_step}"
-            (folder / BASELINE_FILE).write_text(
-                json.dumps({"running_mean": self.running_mean, **self._remedies.state_dict()})
-            )
+    def _save_optimizer_and_scheduler(self, output_dir: str) -> None:
+        super()._save_optimizer_and_scheduler(output_dir)
+        if self.args.should_save:  # here, since the Trainer's own state, written after this, says a checkpoint is whole
+            state = {"running_mean": self.running_mean, **self._remedies.state_dict()}
+            (Path(output_dir) / BASELINE_FILE).write_text(json.dumps(state))
             if self._critic is not None:
-                torch.save(self._critic.state_dict(), folder / CRITIC_FILE)
+                torch.save(self._critic.state_dict(), Path(output_dir) / CRITIC_FILE)
 
     def _load_optimizer_and_scheduler(self, checkpoint: str | None) -> None:
         super()._load_optimizer_and_scheduler(checkpoint)
