@@ -38,34 +38,32 @@ from trl_plugins.exact import exact_return, restrict_to, walk
 from trl_plugins.rollout import Trajectory
 from trl_plugins.tiny_base import tiny_base_path
 from trl_plugins.trainer import MultiTurnGRPOTrainer, spread_over_tokens, tokens_for_trl
-from trl_plugins.weights import NORMALISERS
+from trl_plugins.weights import NORMALISERS, PER_TURN, SINGLE
 
 NUMBERS, GUESSES, GROUP = 4, 2, 16
-BASELINE = 0.5  # of method constant
+BASELINE = 0.5  # of method constant, and the threshold of rest
 LIMITS: dict[str, Any] = {"max_turns": GUESSES, "max_turn_tokens": 1, "epsilon": 0.0}
 BATCH = 4 * NUMBERS * GROUP  # episodes: four groups of each task
 TASKS = [Task("NumberSearch-v0", n, {"high": NUMBERS, "max_guesses": GUESSES, "target": n + 1}) for n in range(NUMBERS)]
 CHECKED = 4  # batches whose gradient is also taken whole
 
-# (method, credit, the factor its expectation is known to carry)
 SHRUNK = (GROUP - 1) / GROUP  # a mean that holds the member itself takes 1/G of the signal away
+SCALES = {"group_mean": SHRUNK, "dr_grpo": SHRUNK / GUESSES, "grpo": SHRUNK}  # what an expectation is known to carry
 METHODS = [
-    ("reinforce", "trajectory", 1.0),
-    ("constant", "trajectory", 1.0),
-    ("running_mean", "trajectory", 1.0),
-    ("group_mean", "trajectory", SHRUNK),
-    ("rloo", "trajectory", 1.0),
-    ("dr_grpo", "trajectory", SHRUNK / GUESSES),
-    ("grpo", "trajectory", SHRUNK),
-    ("batch_norm", "trajectory", 1.0),
-    ("reinforce", "reward_to_go", 1.0),
-    ("constant", "reward_to_go", 1.0),
-    ("rloo", "reward_to_go", 1.0),
-    ("value", "reward_to_go", 1.0),
-    ("oracle", "reward_to_go", 1.0),
-    ("rloo", "turn_group", 1.0),
+    *((method, "trajectory") for method in NORMALISERS if method not in PER_TURN),
+    *((method, "reward_to_go") for method in NORMALISERS),
+    *((method, "turn_group") for method in NORMALISERS if method not in SINGLE),
 ]
-BIASED = {"grpo": "divides by std and length", "batch_norm": "divides by std"}
+METHODS.sort(key=lambda of: of != ("reinforce", "trajectory"))  # the yardstick first, the others as they were
+
+
+def known_bias(method: str, credit: str) -> str:
+    """Why a method's direction is not the gradient's, "" where it is."""
+    if method in ("grpo", "batch_norm"):
+        return "divides by std and length" if method == "grpo" else "divides by std"
+    if method in ("group_mean", "dr_grpo") and credit != "trajectory":
+        return "its mean holds the turn itself, one of a number that varies"
+    return ""
 
 
 class Learner(Protocol):
@@ -252,7 +250,7 @@ def measure(learner: Learner, episodes: int, truth: torch.Tensor, seed: int) -> 
         trajectories = learner.play(tasks, seed=seed * 1_000_003 + number)
         returns = torch.tensor([t.total_return for t in trajectories])
         found = [known.find(t) for t in trajectories]
-        for at, (method, credit, _) in enumerate(METHODS):
+        for at, (method, credit) in enumerate(METHODS):
             learner.select(method, credit)
             learner.running_mean = running
             weights = learner.weights(trajectories, returns)
@@ -266,13 +264,13 @@ def measure(learner: Learner, episodes: int, truth: torch.Tensor, seed: int) -> 
     basis = torch.stack(known.gradients)
     gram, along = (basis @ basis.T).numpy(), (basis @ truth).numpy() / truth.dot(truth).item()
     estimates = []
-    for (method, credit, scale), batches_seen in zip(METHODS, seen, strict=True):
+    for (method, credit), batches_seen in zip(METHODS, seen, strict=True):
         matrix = np.zeros((len(batches_seen), len(known.gradients)))
         for row, coefficients in enumerate(batches_seen):
             matrix[row, list(coefficients)] = list(coefficients.values())
         if method == "running_mean":
             matrix = matrix[1:]  # its first batch has no average yet
-        matrix /= scale
+        matrix /= SCALES.get(method, 1.0)
         projected, mean = matrix @ along, matrix.mean(0)
         length = float(np.sqrt(mean @ gram @ mean))
         centred = matrix - mean
@@ -297,7 +295,7 @@ def table(estimates: Sequence[Estimate]) -> str:
         "|---|---|---|---|---|---|",
     ]
     for e in estimates:
-        note = BIASED.get(e.method, "unbiased" if e.unbiased else "outside its interval")
+        note = known_bias(e.method, e.credit) or ("unbiased" if e.unbiased else "outside its interval")
         bias = f"{e.bias:+.4f} ± {e.interval:.4f}"
         lines.append(f"| {e.method} | {e.credit} | {bias} | {e.cosine:.4f} | {e.variance_ratio:.3f} | {note} |")
     return "\n".join(lines)
@@ -309,10 +307,12 @@ def draw(estimates: Sequence[Estimate], png: Path) -> None:
     matplotlib.use("Agg")
     import matplotlib.pyplot as plt
 
-    figure, (left, right) = plt.subplots(1, 2, figsize=(11, 4.6), layout="constrained", sharey=True)
+    figure, (left, right) = plt.subplots(
+        1, 2, figsize=(11, 1.2 + 0.28 * len(estimates)), layout="constrained", sharey=True
+    )
     names = [f"{e.method}, {e.credit.replace('_', ' ')}" for e in estimates]
     rows = np.arange(len(estimates))[::-1]
-    colours = ["tab:red" if e.method in BIASED else "tab:blue" for e in estimates]
+    colours = ["tab:red" if known_bias(e.method, e.credit) else "tab:blue" for e in estimates]
     for row, e, colour in zip(rows, estimates, colours, strict=True):
         left.errorbar(e.bias, row, xerr=e.interval, fmt="o", color=colour, capsize=3)
     left.axvline(0, color="0.4", lw=1)
