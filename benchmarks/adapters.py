@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import gymnasium
@@ -105,20 +106,29 @@ def textarena(id: str) -> Begin:
     return begin
 
 
-def openenv(id: str) -> Begin:
-    """In process, without the server."""
+def openenv(id: str, wrapped: bool = False) -> Begin:
+    """In process, without the server; replies as they are, or each wrapped in a GameAction, as the server gets them."""
     from agent_envs.adapters.openenv import GameAction, GameEnvironment
 
     env = GameEnvironment(id)
 
     def begin(task: Task, actions: list[str]) -> list[Callable[[], Any]]:
         env.reset(seed=task.seed)
-        return [lambda action=action: env.step(GameAction(text=action)) for action in actions]
+        if wrapped:
+            return [lambda action=action: env.step(GameAction(text=action)) for action in actions]
+        return [lambda action=action: env.step(action) for action in actions]
 
     return begin
 
 
-ADAPTERS = {"TRL": trl, "GEM": gem, "SkyRL-gym": skyrl, "TextArena": textarena, "OpenEnv": openenv}
+ADAPTERS = {
+    "TRL": trl,
+    "GEM": gem,
+    "SkyRL-gym": skyrl,
+    "TextArena": textarena,
+    "OpenEnv": openenv,
+    "OpenEnv GameAction": partial(openenv, wrapped=True),
+}
 
 
 def script(id: str) -> list[tuple[Task, list[str]]]:
@@ -166,10 +176,10 @@ def measure(id: str, seconds: float) -> None:
             times[name].append(one_round(begin, episodes))
     base, bare = min(times["gymnasium.make"]), min(times["bare"])
     print(f"{id}: {len(times['bare'])} rounds" + (f"; not installed: {', '.join(absent)}" if absent else ""))
-    print(f"{'':18}{'us a step':>12}{'/ gymnasium.make':>20}{'/ bare':>10}")
+    print(f"{'':20}{'us a step':>12}{'/ gymnasium.make':>20}{'/ bare':>10}")
     for name, found in times.items():
         step = min(found)
-        print(f"{name:18}{step * 1e6:>12.2f}{step / base:>20.2f}{step / bare:>10.2f}", flush=True)
+        print(f"{name:20}{step * 1e6:>12.2f}{step / base:>20.2f}{step / bare:>10.2f}", flush=True)
 
 
 def main(argv: Sequence[str] | None = None) -> None:

@@ -127,7 +127,7 @@ def test_one_session_without_asyncio(url):
 def test_observations_share_nothing():
     env = GameEnvironment("NumberSearch-v0", options={"target": 11})
     env.reset(seed=0)
-    seen = [env.step(GameAction(text=text)) for text in ("8", "what?", "11")]
+    seen = [env.step(action) for action in (GameAction(text="8"), "what?", GameAction(text="11"))]
     seen[0].metadata["mine"] = 1
     assert [(o.text, o.metadata) for o in seen[::2]] == [("higher", {"mine": 1}), ("correct", {})]
     for observation in seen:
