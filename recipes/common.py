@@ -10,14 +10,13 @@ from enum import Enum
 from pathlib import Path
 from typing import Any
 
-import gymnasium
 import yaml
 from transformers.trainer import TRAINER_STATE_NAME
 from trl import ModelConfig, TrlParser
 
-from agent_envs.tasks import Split, Task, task_set
+from agent_envs.tasks import Task
+from trl_plugins.launch import tasks_of
 from trl_plugins.one_line import one_line_errors as one_line_errors
-from trl_plugins.tiny_base import tiny_base_path
 
 
 @dataclass
@@ -41,7 +40,7 @@ class ModelArguments(ModelConfig):
     """TRL's model arguments, with LoRA on all linear layers by default."""
 
     model_name_or_path: str | None = field(
-        default="tiny", metadata={"help": "A folder or hub id; 'tiny' is the embedded base model."}
+        default="tiny", metadata={"help": "A model's or an adapter's folder, or a hub id; 'tiny' is the embedded base."}
     )
     dtype: str | None = field(default="float32", metadata={"help": "Weights' type: float32, bfloat16 or auto."})
     use_peft: bool = field(default=True, metadata={"help": "Train a LoRA adapter; false trains all weights."})
@@ -51,9 +50,6 @@ class ModelArguments(ModelConfig):
     lora_target_modules: list[str] | None = field(
         default_factory=lambda: ["all-linear"], metadata={"help": "Modules LoRA adapts."}
     )
-
-    def path(self) -> str:
-        return tiny_base_path() if self.model_name_or_path == "tiny" else str(self.model_name_or_path)
 
 
 def parse(*dataclasses: Any) -> tuple[Any, ...]:
@@ -129,25 +125,6 @@ def _given_keys() -> list[str]:
 def task_sets(arguments: TaskArguments) -> tuple[Sequence[Task], Sequence[Task]]:
     """Training and held-out tasks of the run."""
     return (
-        _tasks(arguments, "train", arguments.train_mix, arguments.train_tasks),
-        _tasks(arguments, "test", arguments.test_mix, arguments.test_tasks),
+        tasks_of(arguments.env_id, "train", arguments.train_mix, arguments.train_tasks),
+        tasks_of(arguments.env_id, "test", arguments.test_mix, arguments.test_tasks),
     )
-
-
-def _tasks(arguments: TaskArguments, split: Split, mix: list[str] | None, size: int | None) -> Sequence[Task]:
-    tasks: list[Task] = []
-    for entry in mix or [{}]:
-        given = yaml.safe_load(entry) if isinstance(entry, str) else entry
-        options = {"env_id": given} if isinstance(given, str) else dict(given)
-        env_id = str(options.pop("env_id", arguments.env_id))
-        if ":" not in env_id and env_id not in gymnasium.registry:
-            near = ", ".join(sorted(i for i in gymnasium.registry if i[:6] == env_id[:6])[:5])
-            raise ValueError(
-                f"env_id={env_id!r} is not a registered environment" + (f"; near it: {near}" if near else "")
-            )
-        try:
-            wanted: Any = options.pop("size", size)
-            tasks += task_set(env_id, split, wanted, **options)
-        except (gymnasium.error.Error, ModuleNotFoundError) as error:
-            raise ValueError(f"env_id={env_id!r} cannot be made: {error}") from error
-    return tasks

@@ -18,7 +18,7 @@ from pathlib import Path
 os.environ.setdefault("TRL_EXPERIMENTAL_SILENCE", "1")
 
 import torch
-from transformers import AutoModelForCausalLM
+from peft import PeftModel
 from transformers.trainer_callback import PrinterCallback, ProgressCallback
 from trl import get_peft_config
 
@@ -34,6 +34,7 @@ from recipes.common import (
     task_sets,
 )
 from trl_plugins.config import MultiTurnGRPOConfig
+from trl_plugins.launch import load_policy_model
 from trl_plugins.probe import probe, probe_table
 from trl_plugins.report import MetricsFile, ProgressBar, learning_curve, read_metrics, show_trajectory
 from trl_plugins.trainer import MultiTurnGRPOTrainer
@@ -81,14 +82,15 @@ def build_trainer(
     dtype = model_arguments.dtype
     if dtype not in (None, "auto", "float32", "bfloat16", "float16"):
         raise ValueError(f"dtype={dtype!r} is unknown; use float32, bfloat16, float16 or auto")
-    model = AutoModelForCausalLM.from_pretrained(
-        model_arguments.path(),
+    model, tokenizer = load_policy_model(
+        str(model_arguments.model_name_or_path),
+        dtype if dtype in (None, "auto") else getattr(torch, dtype),
         revision=model_arguments.model_revision,
-        dtype=dtype if dtype in (None, "auto") else getattr(torch, dtype),
         attn_implementation=model_arguments.attn_implementation,
         trust_remote_code=args.trust_remote_code,
     )
-    peft_config = get_peft_config(model_arguments)
+    # An adapter's folder goes on training that adapter; a second one on top would start from nothing.
+    peft_config = None if isinstance(model, PeftModel) else get_peft_config(model_arguments)
     if peft_config is not None and peft_config.target_modules == {"all-linear"}:  # type: ignore[attr-defined]
         peft_config.target_modules = "all-linear"  # type: ignore[attr-defined]
     return MultiTurnGRPOTrainer(
@@ -96,6 +98,7 @@ def build_trainer(
         args,
         train_tasks,  # type: ignore[arg-type]
         test_tasks,  # type: ignore[arg-type]
+        processing_class=tokenizer,
         peft_config=peft_config,
     )
 

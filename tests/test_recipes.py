@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 import yaml
 
 ROOT = Path(__file__).parent.parent
@@ -183,3 +184,22 @@ def test_every_shipped_config_is_made_of_known_keys(path: Path) -> None:
     unknown = [key for key in yaml.safe_load(text) if f"--{key}" not in known]
     assert helped.returncode == 0, helped.stderr[-500:]
     assert not unknown
+
+
+def test_an_adapters_folder_goes_on_training_that_adapter(make_trainer: Any, tmp_path: Path) -> None:
+    from agent_envs.tasks import task_set
+    from recipes.common import ModelArguments
+    from recipes.drgrpo import build_trainer
+
+    def adapter(trainer: Any) -> dict[str, torch.Tensor]:
+        return {name: p.detach() for name, p in trainer.model.named_parameters() if p.requires_grad}
+
+    first = make_trainer()
+    with torch.no_grad():
+        for parameter in adapter(first).values():
+            parameter += 0.01
+    first.save_model(str(tmp_path / "adapter"))
+    tasks = task_set("NumberSearch-v0", "train")
+    again = build_trainer(ModelArguments(str(tmp_path / "adapter")), make_trainer().args, tasks, tasks)
+    assert adapter(again).keys() == adapter(first).keys()
+    assert all(torch.equal(weight, adapter(again)[name]) for name, weight in adapter(first).items())

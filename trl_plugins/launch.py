@@ -22,7 +22,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 from transformers.trainer_utils import IntervalStrategy
 from trl import TrlParser
 
-from agent_envs.tasks import Task, task_set
+from agent_envs.tasks import Split, Task, task_set
 from trl_plugins.config import MultiTurnGRPOConfig
 from trl_plugins.one_line import one_line_errors as one_line_errors
 from trl_plugins.tiny_base import tiny_base_path
@@ -49,30 +49,51 @@ def parse_any_recipe(*dataclasses: Any) -> tuple[Any, ...]:
     return TrlParser(dataclasses).parse_args_and_config(fail_with_unknown_args=False)
 
 
-def training_tasks(look: LookArguments) -> Sequence[Task]:
-    """The training tasks, as a recipe's YAML names them.
+def tasks_of(env_id: str, split: Split, mix: list[str] | None, size: int | None) -> list[Task]:
+    """The tasks of a split as a YAML names them: `env_id`'s, or those of each entry of `mix` after one another.
+
+    Args:
+        mix: mappings (or YAML of them) of env_id, size and reset options, or ids alone.
+        size: how many of each that names no size; None for the environment's own number.
 
     Raises:
-        ValueError: no such environment.
+        ValueError: no such environment, or one that cannot be made.
     """
     tasks: list[Task] = []
-    for entry in look.train_mix or [{}]:
-        options = dict(yaml.safe_load(entry)) if isinstance(entry, str) else dict(entry)
-        env_id = str(options.pop("env_id", look.env_id))
+    for entry in mix or [{}]:
+        given = yaml.safe_load(entry) if isinstance(entry, str) else entry
+        options = {"env_id": given} if isinstance(given, str) else dict(given)
+        name = str(options.pop("env_id", env_id))
+        if ":" not in name and name not in gymnasium.registry:
+            near = ", ".join(sorted(i for i in gymnasium.registry if i[:6] == name[:6])[:5])
+            raise ValueError(
+                f"env_id={name!r} is not a registered environment" + (f"; near it: {near}" if near else "")
+            )
+        wanted: Any = options.pop("size", size)
         try:
-            tasks += task_set(env_id, "train", options.pop("size", look.train_tasks), **options)
-        except gymnasium.error.Error as error:
-            raise ValueError(f"env_id={env_id!r} is not a registered environment ({error})") from error
+            tasks += task_set(name, split, wanted, **options)
+        except (gymnasium.error.Error, ModuleNotFoundError) as error:
+            raise ValueError(f"env_id={name!r} cannot be made: {error}") from error
     return tasks
 
 
-def load_policy_model(path: str, dtype: str = "float32") -> tuple[Any, Any]:
-    """Model and tokenizer of a folder or hub id; a folder with a PEFT adapter gives its base with the adapter on."""
+def training_tasks(look: LookArguments) -> list[Task]:
+    """The training tasks, as a recipe's YAML names them."""
+    return tasks_of(look.env_id, "train", look.train_mix, look.train_tasks)
+
+
+def load_policy_model(path: str, dtype: Any = "float32", **settings: Any) -> tuple[Any, Any]:
+    """Model and tokenizer of a folder or hub id; a folder with a PEFT adapter gives its base with the adapter on.
+
+    Args:
+        settings: for `AutoModelForCausalLM.from_pretrained`.
+    """
     path = tiny_base_path() if path == "tiny" else path
     if not (Path(path) / "adapter_config.json").is_file():
-        return AutoModelForCausalLM.from_pretrained(path, dtype=dtype), AutoTokenizer.from_pretrained(path)
+        model = AutoModelForCausalLM.from_pretrained(path, dtype=dtype, **settings)
+        return model, AutoTokenizer.from_pretrained(path)
     base = str(PeftConfig.from_pretrained(path).base_model_name_or_path)
-    model = AutoModelForCausalLM.from_pretrained(base, dtype=dtype)
+    model = AutoModelForCausalLM.from_pretrained(base, dtype=dtype, **settings)
     named = path if (Path(path) / "tokenizer_config.json").is_file() else base
     return PeftModel.from_pretrained(model, path, is_trainable=True), AutoTokenizer.from_pretrained(named)
 
