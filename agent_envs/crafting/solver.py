@@ -190,30 +190,20 @@ def solve(world: World, state: State, goal: str, count: int = 1, max_expansions:
         max_expansions: states to expand before answering "unsolved"; the same on every machine, unlike seconds.
     """
     table = world.table
-    work_of: dict[tuple[tuple[int, ...], tuple[int, ...]], Work] = {}  # moves change neither key, so this saves most
-
-    def work_at(at: State) -> Work:
-        key = at[1:]
-        found = work_of.get(key)
-        if found is None:
-            found = work_of[key] = remaining_work(table, at, goal, count)
-        return found
-
-    work = work_at(state)
+    work = remaining_work(table, state, goal, count)
     bound = lower_bound(world, state, work)
     if bound >= FAR:
         return Solution("impossible", None, (), 0)
-    # Entries: (cost + bound, -cost, tie-breaker by age, state). Among equals the deepest first, then the oldest.
-    queue: list[tuple[int, int, int, State]] = [(bound, 0, 0, state)]
+    # Entries: (cost + bound, -cost, age, state, its work). Among equals the deepest first, then the oldest.
+    queue: list[tuple[int, int, int, State, Work]] = [(bound, 0, 0, state, work)]
     best = {state: 0}
     came: dict[State, tuple[State, Command, int]] = {}
     age = expansions = 0
     while queue:
-        estimate, cost, _, at = heapq.heappop(queue)
+        estimate, cost, _, at, work = heapq.heappop(queue)
         cost = -cost
         if cost > best[at]:
             continue
-        work = work_at(at)
         if not work.total:
             return Solution("solved", cost, _plan(world, came, at), expansions)
         if expansions >= max_expansions:
@@ -232,8 +222,8 @@ def solve(world: World, state: State, goal: str, count: int = 1, max_expansions:
                 best[after] = reached
                 came[after] = (at, command, often)
                 age += 1
-                estimate = reached + lower_bound(world, after, work_at(after))
-                heapq.heappush(queue, (estimate, -reached, age, after))
+                left = work if command.verb == "go" else remaining_work(table, after, goal, count)
+                heapq.heappush(queue, (reached + lower_bound(world, after, left), -reached, age, after, left))
     raise AssertionError("a reachable goal was not reached: the rules and the solver disagree")
 
 
