@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -313,9 +314,16 @@ def draw(estimates: Sequence[Estimate], png: Path) -> None:
     names = [f"{e.method}, {e.credit.replace('_', ' ')}" for e in estimates]
     rows = np.arange(len(estimates))[::-1]
     colours = ["tab:red" if known_bias(e.method, e.credit) else "tab:blue" for e in estimates]
+    edge = 0.15  # beyond it a number stands in place of a point, so that the intervals around 0 can be seen
     for row, e, colour in zip(rows, estimates, colours, strict=True):
-        left.errorbar(e.bias, row, xerr=e.interval, fmt="o", color=colour, capsize=3)
+        if abs(e.bias) < edge:
+            left.errorbar(e.bias, row, xerr=e.interval, fmt="o", ms=4, color=colour, capsize=3)
+        else:
+            side = "right" if e.bias > 0 else "left"
+            words = f"{e.bias:+.2f} →" if e.bias > 0 else f"← {e.bias:+.2f}"
+            left.text(math.copysign(edge * 1.04, e.bias), row, words, color=colour, ha=side, va="center")
     left.axvline(0, color="0.4", lw=1)
+    left.set_xlim(-edge / 2 if all(e.bias > -edge / 2 for e in estimates) else -1.1 * edge, 1.1 * edge)
     left.set(title="bias along the true gradient", xlabel="relative bias, 95% interval")
     left.set_yticks(rows, names)
     right.barh(rows, [e.variance_ratio for e in estimates], color=colours)
@@ -323,6 +331,7 @@ def draw(estimates: Sequence[Estimate], png: Path) -> None:
     right.set(title="variance of one batch's estimate", xlabel="ratio to REINFORCE's")
     for axes in (left, right):
         axes.grid(alpha=0.25, axis="x")
+        axes.margins(y=0.02)
     figure.savefig(png, dpi=120)
     plt.close(figure)
 

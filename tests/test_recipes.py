@@ -179,11 +179,34 @@ def test_every_shipped_config_is_made_of_known_keys(path: Path) -> None:
     text = path.read_text()
     command = next(line for line in text.splitlines() if "python -m recipes." in line)
     module = command.split("python -m ")[1].split()[0]
+    keys = yaml.safe_load(text)
+    if module == "recipes.remedies":  # its keys are those of the runs it starts
+        module = "recipes.drgrpo"
+        keys |= {key: None for changed in keys.pop("remedies").values() for key in changed}
     helped = run("--help", module=module)
-    known = helped.stdout
-    unknown = [key for key in yaml.safe_load(text) if f"--{key}" not in known]
+    unknown = [key for key in keys if f"--{key}" not in helped.stdout]
     assert helped.returncode == 0, helped.stderr[-500:]
     assert not unknown
+
+
+def test_remedies_run_side_by_side_and_are_not_made_twice(tmp_path: Path) -> None:
+    keys = yaml.safe_load(CONFIG.read_text())
+    keys |= {"per_device_train_batch_size": 8, "num_generations": 4, "eval_samples": 1, "final_eval_samples": 1}
+    keys |= {"probe_tasks": 0, "eval_steps": 1, "remedies": {"plain": None, "shown": {"demonstrations": "plain"}}}
+    path, folder = tmp_path / "remedies.yaml", tmp_path / "run"
+    path.write_text(yaml.safe_dump(keys))
+    words = ["--config", str(path), "--output_dir", str(folder), "--max_steps", "2"]
+    done = run(*words, module="recipes.remedies")
+    assert done.returncode == 0, done.stderr[-2000:]
+    table = (folder / "table.md").read_text()
+    assert [line.split(" | ")[0] for line in table.splitlines()[2:]] == ["| plain", "| shown"]
+    assert (folder / "remedies.png").stat().st_size > 10_000
+    assert yaml.safe_load((folder / "shown" / "config.yaml").read_text())["demonstrations"] == "plain"
+    again = run(*words, "--only", "shown", module="recipes.remedies")
+    assert again.returncode == 0
+    assert "recipes.drgrpo" not in again.stdout
+    wrong = run(*words, "--only", "prayer", module="recipes.remedies")
+    assert (wrong.returncode, "no such remedy; known: plain, shown" in wrong.stderr) == (2, True)
 
 
 def test_an_adapters_folder_goes_on_training_that_adapter(make_trainer: Any, tmp_path: Path) -> None:
