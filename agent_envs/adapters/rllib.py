@@ -1,8 +1,7 @@
 """Ray RLlib over `NumericView`: a registered environment, PPO's settings for it, and a command.
 
     python -m agent_envs.adapters.rllib --env NumberSearch-v0 --iterations 30                # in this process
-    ray job submit --address http://HEAD:8265 --working-dir . -- \\
-        python -m agent_envs.adapters.rllib --env NumberSearch-v0 --env-runners 16           # on a cluster
+    RAY_ADDRESS=HEAD:6379 python -m agent_envs.adapters.rllib --env NumberSearch-v0 --env-runners 16    # on a cluster
 
 From Python: `register()`, then `PPOConfig().environment("agent_envs", env_config={"id": "NumberSearch-v0"})`; further
 keys of `env_config` go to `gymnasium.make`.
@@ -93,7 +92,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("--env-runners", type=int, default=0, help="processes that play (default: this one)")
     args = parser.parse_args(argv)
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
-    # A cluster in RAY_ADDRESS (`ray job submit` sets it) is joined; else one is started here, for this run.
+    # A cluster in RAY_ADDRESS is joined; else one is started here, for this run.
     ray.init(**({} if os.environ.get("RAY_ADDRESS") else {"include_dashboard": False}))
     try:
         train(ppo_config(args.env, args.env_runners), args.iterations)
