@@ -31,13 +31,16 @@ def start(folder: Path) -> subprocess.Popen[bytes]:
     )
 
 
-def killed_and_resumed(folder: Path, moments: list[float]) -> None:
-    """Start, wait for the run folder, kill -9 after each of the moments (seconds); let the last start finish."""
-    for moment in moments:
+def killed_and_resumed(folder: Path, kills: list[tuple[int, float]]) -> None:
+    """For each (step, seconds): start, wait for that step's checkpoint and so much longer, kill -9. Then let it end.
+
+    An epoch is four steps, so that the runs go on in the first epoch and in later ones.
+    """
+    for step, seconds in kills:
         process = start(folder)
-        while process.poll() is None and not (folder / "config.yaml").exists():
-            time.sleep(0.02)
-        time.sleep(moment)
+        while process.poll() is None and not (folder / f"checkpoint-{step}").exists():
+            time.sleep(0.01)
+        time.sleep(seconds)
         process.send_signal(signal.SIGKILL)
         process.wait()
     assert start(folder).wait() == 0
@@ -61,7 +64,7 @@ def assert_same_run(folder: Path, other: Path) -> None:
 
 def test_killed_twice_it_ends_with_the_same_adapter(tmp_path: Path) -> None:
     assert start(tmp_path / "whole").wait() == 0
-    killed_and_resumed(tmp_path / "killed", [4.0, 8.0])
+    killed_and_resumed(tmp_path / "killed", [(2, 0.1), (6, 0.2)])
     assert_same_run(tmp_path / "killed", tmp_path / "whole")
 
 
@@ -69,7 +72,8 @@ def test_killed_twice_it_ends_with_the_same_adapter(tmp_path: Path) -> None:
 def test_killed_at_ten_random_moments_it_ends_with_the_same_adapter(tmp_path: Path) -> None:
     assert start(tmp_path / "whole").wait() == 0
     draw = random.Random(0)
-    killed_and_resumed(tmp_path / "killed", [draw.uniform(0.0, 14.0) for _ in range(10)])
+    steps = sorted(draw.choices(range(1, 12), k=10))
+    killed_and_resumed(tmp_path / "killed", [(step, draw.uniform(0.0, 0.5)) for step in steps])
     assert_same_run(tmp_path / "killed", tmp_path / "whole")
 
 

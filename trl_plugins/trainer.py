@@ -12,7 +12,7 @@ import json
 import logging
 import math
 import statistics
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -22,6 +22,7 @@ import torch
 from accelerate.utils import gather_object
 from datasets import Dataset, IterableDataset
 from peft import PeftConfig
+from torch.utils.data import Sampler
 from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedTokenizerBase
 from trl import GRPOTrainer
 
@@ -243,6 +244,9 @@ class MultiTurnGRPOTrainer(GRPOTrainer):
             count = self._rollouts_at[1] + 1
         self._rollouts_at = (step, count)
         return derive_seed(self.args.seed, step, count, self.accelerator.process_index)
+
+    def _get_train_sampler(self, dataset: Any = None) -> Any:
+        return EpochOrder(super()._get_train_sampler(dataset), lambda: int(self.state.epoch or 0))
 
     def _play_rows(self, prompts: list[Any], trainer: Any) -> dict[str, Any]:
         """TRL's rollout_func: the episodes that `_generate_and_score_completions` has played."""
@@ -625,6 +629,27 @@ def check_turns(env: gymnasium.Env[str, str], task: Task, max_turns: int) -> Non
     if needed is not None and needed > max_turns:
         name = task.env_id or type(env.unwrapped).__name__
         raise ValueError(f"max_turns={max_turns} cuts {name} short, whose episodes last up to {needed}; raise it")
+
+
+class EpochOrder(Sampler[int]):
+    """TRL's sampler, with the order of an epoch told by its number alone.
+
+    TRL draws each epoch's order from a generator that no checkpoint holds, so that a run resumed in a later epoch would
+    go through the first one's order again (seen in TRL 1.16). The orders are those of a run without a break.
+    """
+
+    def __init__(self, sampler: Any, epochs_done: Callable[[], int]) -> None:
+        self.sampler, self.epochs_done = sampler, epochs_done
+
+    def __iter__(self) -> Iterator[int]:
+        if self.sampler.shuffle:
+            self.sampler.generator.manual_seed(self.sampler.seed)
+            for _ in range(self.epochs_done()):
+                torch.randperm(self.sampler.num_samples, generator=self.sampler.generator)
+        return iter(self.sampler)
+
+    def __len__(self) -> int:
+        return len(self.sampler)
 
 
 def derive_seed(*parts: int) -> int:
