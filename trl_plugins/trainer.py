@@ -645,7 +645,7 @@ class EpochOrder(Sampler[int]):
         if self.sampler.shuffle:
             self.sampler.generator.manual_seed(self.sampler.seed)
             for _ in range(self.epochs_done()):
-                torch.randperm(self.sampler.num_samples, generator=self.sampler.generator)
+                next(iter(self.sampler))  # TRL's own draw of an order
         return iter(self.sampler)
 
     def __len__(self) -> int:
