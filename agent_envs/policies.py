@@ -33,6 +33,15 @@ def random_policy(env: Env, seed: int | None = None) -> TextPolicy:
     return _seeded(_method(env, "random_action"), seed)
 
 
+def with_hint(env: Env, observation: str) -> str:
+    """A reset observation with the environment's hint under it.
+
+    Raises:
+        TypeError: the environment offers none.
+    """
+    return f"{observation}\n{_method(env, 'hint')()}"
+
+
 def _seeded(method: Callable[[np.random.Generator], str], seed: int | None) -> TextPolicy:
     # A stream of its own: with the environment's seed as it stands, a player's first draw would be the hidden target.
     rng = np.random.default_rng(None if seed is None else [seed, 1])
@@ -42,7 +51,7 @@ def _seeded(method: Callable[[np.random.Generator], str], seed: int | None) -> T
 def _method(env: Env, name: str) -> Callable[..., str]:
     method = getattr(env.unwrapped, name, None)
     if method is None:
-        raise TypeError(f"{type(env.unwrapped).__name__} has no {name}(): it offers no such policy")
+        raise TypeError(f"{type(env.unwrapped).__name__} has no {name}()")
     return method
 
 
@@ -52,6 +61,7 @@ def demonstrations(
     seed: int,
     policy: PolicyMaker = optimal_policy,
     options: dict[str, Any] | None = None,
+    hint: bool = False,
 ) -> list[dict[str, Any]]:
     """Play n episodes with seeds seed .. seed+n-1 and return them as conversations.
 
@@ -60,6 +70,7 @@ def demonstrations(
         n: number of episodes, at least 1.
         policy: `optimal_policy`, or `novice_policy` / `random_policy`, which are seeded with each episode's seed.
         options: reset options, the same for each episode.
+        hint: whether the environment's hint stands under the reset observation.
 
     Returns:
         n rows {"messages": [{"role", "content"}, ...], "seed", "return", "is_success"}; the messages start with the
@@ -70,6 +81,7 @@ def demonstrations(
     rows = []
     for episode_seed in range(seed, seed + n):
         observation, info = env.reset(seed=episode_seed, options=options)
+        observation = with_hint(env, observation) if hint else observation
         act = policy(env) if policy is optimal_policy else policy(env, seed=episode_seed)
         messages, total, done = [{"role": "user", "content": observation}], 0.0, False
         while not done:

@@ -56,6 +56,9 @@ class ColdStartArguments(CeilingArguments):
     """Whose games to learn from; how many, and how long, as in the ceiling (sft_games, sft_steps, ...)."""
 
     sft_player: str = field(default="optimal", metadata={"help": "Who plays the games: optimal, novice or random."})
+    sft_hint: bool = field(
+        default=False, metadata={"help": "Put the environment's hint into the prompts, so that hints are understood."}
+    )
     sft_only_successes: bool = field(default=False, metadata={"help": "Learn from successful games alone."})
 
     def __post_init__(self) -> None:
@@ -135,10 +138,11 @@ def demonstrations(tasks: Sequence[Task], sft: ColdStartArguments) -> list[list[
         try:
             policy = PLAYERS[sft.sft_player]
             rows += agent_envs.demonstrations(
-                env, 1, task.seed + 2 * len(tasks) * (i // len(tasks)), policy, task.options
+                env, 1, task.seed + 2 * len(tasks) * (i // len(tasks)), policy, task.options, sft.sft_hint
             )
         except TypeError as error:
-            raise ValueError(f"sft_player={sft.sft_player}: {error}; give another player or env_id") from error
+            wanted = f"sft_player={sft.sft_player}" + (", sft_hint" if sft.sft_hint else "")
+            raise ValueError(f"{wanted}: {error}; give another player or env_id, or no sft_hint") from error
     games = [row["messages"] for row in rows if row["is_success"] or not sft.sft_only_successes]
     if not games:
         raise ValueError(

@@ -34,6 +34,18 @@ def test_any_environment() -> None:
     assert [game[-1]["role"] for game in games] == ["assistant"] * 2
 
 
+def test_a_hint_stands_under_the_first_observation() -> None:
+    tasks = agent_envs.task_set("NumberSearch-v0", "train")
+    plain, hinted = (demonstrations(tasks, ColdStartArguments(sft_games=4, sft_hint=hint)) for hint in (False, True))
+    for task, without, game in zip(tasks, plain, hinted, strict=False):
+        target = int(task.options["target"])
+        first = 1 + (target - 1) // 4 * 4
+        hint = f"\nHint: it lies from {first} to {first + 3}."
+        assert game == [{"role": "user", "content": without[0]["content"] + hint}, *without[1:]]
+    with pytest.raises(ValueError, match=r"sft_hint: SortEnv offers no hint; .* or no sft_hint"):
+        demonstrations(agent_envs.task_set("Sort-v0", "train", 1), ColdStartArguments(sft_games=1, sft_hint=True))
+
+
 def test_an_unknown_player_is_named() -> None:
     with pytest.raises(ValueError, match="use one of optimal, novice, random"):
         ColdStartArguments(sft_player="expert")

@@ -9,6 +9,7 @@ from typing import Any, Protocol
 
 import gymnasium
 
+from agent_envs.policies import with_hint
 from agent_envs.tasks import Task
 from trl_plugins.chat import Chat, Finish, Message
 
@@ -184,7 +185,7 @@ def _begin(
         if not isinstance(observation, str):
             raise TypeError(f"{task.env_id}: reset returned {type(observation).__name__}, text environments return str")
         if task.hint:
-            observation += "\n" + env.unwrapped.hint()  # type: ignore[attr-defined]
+            observation = with_hint(env, observation)
     except Exception as error:
         messages = chat.opening_messages("(the environment failed)", system_prompt)
         return env, Trajectory(task, messages, chat.opening_ids(messages), error=error)
