@@ -238,6 +238,7 @@ def test_the_entropy_bonus_is_the_same_however_the_batch_is_split_and_whoever_is
     trainer = make_trainer(entropy_bonus=0.1)
     inputs = batch(trainer)
     inputs["advantages"] = torch.tensor([0.5, -0.5, 0.25, -0.25] + [0.0] * 12)  # the last three micro-batches are tied
+    inputs["failing"] = torch.tensor([False] * 4 + [True] * 4 + [False] * 8)  # one of them since nobody succeeds
     whole_loss, whole = loss_and_gradients(trainer, inputs)
     parts = [loss_and_gradients(trainer, {k: cut(v, i) for k, v in inputs.items()}) for i in range(4)]
     assert whole_loss == pytest.approx(sum(loss for loss, _ in parts) / 4, abs=1e-7)
@@ -262,10 +263,31 @@ def test_no_row_is_left_out_where_the_loss_has_another_term(make_trainer: Any, s
     assert len(trainer._rows_that_pull(inputs)["completion_ids"]) == 16
 
 
-def test_a_batch_of_ties_moves_nothing(make_trainer: Any) -> None:
+def test_a_batch_of_solved_tasks_moves_nothing(make_trainer: Any) -> None:
     trainer = make_trainer(entropy_bonus=0.1)
     inputs = batch(trainer)
     inputs["advantages"].zero_()
+    inputs["failing"].zero_()
+    loss, gradients = loss_and_gradients(trainer, inputs)
+    assert loss == 0.0
+    assert max(g.abs().max().item() for g in gradients.values()) == 0.0
+
+
+def test_the_entropy_bonus_moves_groups_where_nobody_succeeds_until_it_has_faded(make_trainer: Any) -> None:
+    trainer = make_trainer(entropy_bonus=0.1, entropy_bonus_until=0.5)
+    inputs = batch(trainer)
+    for group in range(4):
+        solved = any(t.is_success for t in trainer.last_trajectories[group * 4 : group * 4 + 4])
+        assert inputs["failing"][group * 4 : group * 4 + 4].tolist() == [not solved] * 4
+    inputs["advantages"].zero_()
+    inputs["failing"] = torch.tensor([False] * 12 + [True] * 4)
+    trainer.state.max_steps = 100
+    loss, gradients = loss_and_gradients(trainer, inputs)
+    mask = (inputs["completion_mask"] * inputs["tool_mask"])[12:]
+    # Weighed by 0.1, the mean over the batch's 16 rows of the summed entropy, over C = 4 x 4.
+    assert loss == pytest.approx(-0.1 * (trainer._entropies * mask).sum().item() / 16 / 16, rel=1e-5)
+    assert max(g.abs().max().item() for g in gradients.values()) > 0.0
+    trainer.state.global_step = 50
     loss, gradients = loss_and_gradients(trainer, inputs)
     assert loss == 0.0
     assert max(g.abs().max().item() for g in gradients.values()) == 0.0

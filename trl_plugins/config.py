@@ -76,7 +76,10 @@ class MultiTurnGRPOConfig(GRPOConfig):
     )
     entropy_bonus: float = field(
         default=0.0,
-        metadata={"help": "Bonus on the entropy of each sampled token, with the loss's own normaliser; fades to 0."},
+        metadata={
+            "help": "Bonus on the entropy of each sampled token, in episodes with a weight and in groups where nobody "
+            "succeeds, with the loss's own normaliser; fades to 0."
+        },
     )
     entropy_bonus_until: float = field(
         default=0.8, metadata={"help": "Share of training after which the entropy bonus has faded to 0."}

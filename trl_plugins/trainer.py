@@ -33,7 +33,7 @@ from trl_plugins.config import MultiTurnGRPOConfig, default_lora
 from trl_plugins.critic import Critic, turn_features
 from trl_plugins.exact import ExactSuccess, exact_success
 from trl_plugins.policies import TransformersPolicy, VLLMPolicy
-from trl_plugins.remedies import Remedies, SolverPolicy, faded, off_policy_factors
+from trl_plugins.remedies import Remedies, SolverPolicy, faded, failing_groups, off_policy_factors
 from trl_plugins.rollout import EnvFn, EnvPool, Policy, Trajectory, collect_rollouts
 from trl_plugins.weights import (
     NORMALISERS,
@@ -273,6 +273,10 @@ class MultiTurnGRPOTrainer(GRPOTrainer):
             )
         if any(t.demonstration for t in trajectories):
             output["advantages"] = self._off_policy(output, trajectories)
+        if self.args.entropy_bonus:
+            failing = failing_groups(trajectories, self.num_generations)
+            groups = torch.arange(len(trajectories), device=device) // self.num_generations
+            output["failing"] = torch.isin(groups, torch.tensor(failing, device=device, dtype=groups.dtype))
         self._log_rollout(trajectories, returns, weights)
         for name, value in batch.facts.items():
             self._metrics["train"][name].append(statistics.fmean(gather_object([value])))
@@ -449,11 +453,11 @@ class MultiTurnGRPOTrainer(GRPOTrainer):
             self.loss_type in ("dr_grpo", "grpo")
             and self.beta == 0.0
             and self.top_entropy_quantile == 1.0
-            and not self._entropy_bonus_enabled  # TRL's own; ours acts on rows that pull alone
+            and not self._entropy_bonus_enabled  # TRL's own, over every row; ours leaves solved tasks alone
             and not self.aux_loss_enabled
             and self.accelerator.num_processes == 1
         )
-        pulls = _pulls(inputs)
+        pulls = self._counts(inputs)
         if not exact or not self.model.training or bool(pulls.all()):
             return inputs
         if not bool(pulls.any()):
@@ -464,17 +468,22 @@ class MultiTurnGRPOTrainer(GRPOTrainer):
             for key, value in inputs.items()
         }
 
+    def _counts(self, inputs: dict[str, Any]) -> torch.Tensor:
+        """(B,) bool: rows with a gradient. Those with a weight, and under an entropy bonus those of groups where nobody
+        succeeds, whose policy has to try something else; a task that is always solved keeps its peace."""
+        pulls = _pulls(inputs)
+        return pulls | inputs["failing"] if "failing" in inputs and self.entropy_bonus_now() else pulls
+
     def _loss_with_bonus(self, model: Any, inputs: dict[str, Any]) -> torch.Tensor:
         loss = super()._compute_loss(model, inputs)
         bonus = self.entropy_bonus_now()
         if bonus == 0.0:
             return loss
         assert self._entropies is not None
-        # On the rows that pull, whether or not the others were left out: a task that is always solved keeps its peace,
-        # and the sum does not depend on how a batch is split. (TRL's own entropy_coef is a mean over each micro-batch's
-        # tokens, which does.)
+        # On the rows that count, whether or not the others were left out, so that the sum does not depend on how a
+        # batch is split. (TRL's own entropy_coef is a mean over each micro-batch's tokens, which does.)
         mask = inputs["completion_mask"] * inputs["tool_mask"]
-        entropy = (self._entropies * mask).sum(-1) * _pulls(inputs)
+        entropy = (self._entropies * mask).sum(-1) * self._counts(inputs)
         own_length = NORMALISERS[self.args.advantage] == "own_length"
         divisor = mask.sum(-1).clamp(min=1) if own_length else self.max_completion_length
         return loss - bonus * (entropy / divisor).mean() / self.current_gradient_accumulation_steps
