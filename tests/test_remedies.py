@@ -254,6 +254,7 @@ def test_two_steps_with_each_remedy_resume_as_they_were(make_trainer: Any, tmp_p
 @pytest.mark.parametrize(
     ("settings", "words"),
     [
+        ({"entropy_bonus_failing": True}, "set entropy_bonus above 0"),
         ({"demonstrations": "many"}, "demonstrations='many' is unknown; use one of none, plain, importance, shaped"),
         ({"resample_rounds": -1}, "resample_rounds=-1 is negative"),
         ({"resample_rounds": 1, "num_generations": 1, "advantage": "reinforce"}, "num_generations must be at least 2"),

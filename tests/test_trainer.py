@@ -263,18 +263,21 @@ def test_no_row_is_left_out_where_the_loss_has_another_term(make_trainer: Any, s
     assert len(trainer._rows_that_pull(inputs)["completion_ids"]) == 16
 
 
-def test_a_batch_of_solved_tasks_moves_nothing(make_trainer: Any) -> None:
-    trainer = make_trainer(entropy_bonus=0.1)
+@pytest.mark.parametrize("failing", [True, False])
+def test_a_batch_of_solved_tasks_moves_nothing(make_trainer: Any, failing: bool) -> None:
+    trainer = make_trainer(entropy_bonus=0.1, entropy_bonus_failing=failing)
     inputs = batch(trainer)
     inputs["advantages"].zero_()
-    inputs["failing"].zero_()
+    assert ("failing" in inputs) == failing
+    if failing:
+        inputs["failing"].zero_()
     loss, gradients = loss_and_gradients(trainer, inputs)
     assert loss == 0.0
     assert max(g.abs().max().item() for g in gradients.values()) == 0.0
 
 
 def test_the_entropy_bonus_moves_groups_where_nobody_succeeds_until_it_has_faded(make_trainer: Any) -> None:
-    trainer = make_trainer(entropy_bonus=0.1, entropy_bonus_until=0.5)
+    trainer = make_trainer(entropy_bonus=0.1, entropy_bonus_failing=True, entropy_bonus_until=0.5)
     inputs = batch(trainer)
     for group in range(4):
         solved = any(t.is_success for t in trainer.last_trajectories[group * 4 : group * 4 + 4])

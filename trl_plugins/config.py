@@ -77,9 +77,12 @@ class MultiTurnGRPOConfig(GRPOConfig):
     entropy_bonus: float = field(
         default=0.0,
         metadata={
-            "help": "Bonus on the entropy of each sampled token, in episodes with a weight and in groups where nobody "
-            "succeeds, with the loss's own normaliser; fades to 0."
+            "help": "Bonus on the entropy of each sampled token in episodes with a weight, with the loss's own "
+            "normaliser; fades to 0."
         },
+    )
+    entropy_bonus_failing: bool = field(
+        default=False, metadata={"help": "Give the entropy bonus to groups where nobody succeeds, too."}
     )
     entropy_bonus_until: float = field(
         default=0.8, metadata={"help": "Share of training after which the entropy bonus has faded to 0."}
@@ -136,6 +139,8 @@ class MultiTurnGRPOConfig(GRPOConfig):
             raise ValueError("remove_unused_columns would drop the rows' env_id, seed and options; leave it false")
         if self.entropy_bonus < 0:
             raise ValueError(f"entropy_bonus={self.entropy_bonus} is negative; 0 turns it off")
+        if self.entropy_bonus_failing and not self.entropy_bonus:
+            raise ValueError("entropy_bonus_failing says where the entropy bonus goes; set entropy_bonus above 0, too")
         for name in (
             "max_turns",
             "max_turn_tokens",

@@ -273,7 +273,7 @@ class MultiTurnGRPOTrainer(GRPOTrainer):
             )
         if any(t.demonstration for t in trajectories):
             output["advantages"] = self._off_policy(output, trajectories)
-        if self.args.entropy_bonus:
+        if self.args.entropy_bonus_failing:
             failing = failing_groups(trajectories, self.num_generations)
             groups = torch.arange(len(trajectories), device=device) // self.num_generations
             output["failing"] = torch.isin(groups, torch.tensor(failing, device=device, dtype=groups.dtype))
@@ -469,8 +469,8 @@ class MultiTurnGRPOTrainer(GRPOTrainer):
         }
 
     def _counts(self, inputs: dict[str, Any]) -> torch.Tensor:
-        """(B,) bool: rows with a gradient. Those with a weight, and under an entropy bonus those of groups where nobody
-        succeeds, whose policy has to try something else; a task that is always solved keeps its peace."""
+        """(B,) bool: rows with a gradient. Those with a weight, and by `entropy_bonus_failing` those of groups where
+        nobody succeeds, whose policy has to try something else; a task that is always solved keeps its peace."""
         pulls = _pulls(inputs)
         return pulls | inputs["failing"] if "failing" in inputs and self.entropy_bonus_now() else pulls
 
