@@ -5,7 +5,7 @@
 - resample_rounds: groups whose returns are all equal are played again with other tasks, so many times at most
   (DAPO's dynamic sampling, Yu et al. 2025, with a bound).
 - demonstrations: in a group where nobody succeeds, the last member's place is taken by the solver's episode.
-- entropy_bonus_failing: such groups tie and would have no gradient; the entropy bonus is given to them, too (trainer.py).
+- entropy_bonus_failing: such a group ties and has no gradient; it gets the entropy bonus all the same (trainer.py).
 
 Whole groups are drawn, so every process decides about its own from the seed of its rollout.
 """
